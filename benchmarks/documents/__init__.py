@@ -57,6 +57,13 @@ def linear_amx() -> str:
     return _amx_table("xeon/linear-amx", forms, kernels, ("bf16", "dynamic int8"))
 
 
+def linear_amx_float() -> str:
+    """Make the table of float products on AMX beside AVX-512 and torch, with torch's time over ours."""
+    return _amx_table(
+        "xeon/linear-amx-float", ("8b g64", "4b g64", "8b g=K"), ("float_amx", "float_avx512bf16"), ("bf16",)
+    )
+
+
 def _amx_table(name: str, forms: tuple[str, ...], kernels: tuple[str, str], baselines: tuple[str, ...]) -> str:
     """Make a table of forms by two kernels, and the fastest of the baselines over the first kernel."""
     rows = []
@@ -127,6 +134,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "linear-ratios": linear_ratios,
     "linear-read": linear_read,
     "linear-amx": linear_amx,
+    "linear-amx-float": linear_amx_float,
     "awq-device": awq_device,
     "gru-device": gru_device,
     "kernels": kernels.by_architecture,

@@ -47,14 +47,16 @@ const char* bfloat_unsupported_reason(const Problem& problem) {
   return tiled_unsupported_reason(problem);
 }
 
-// Returns whether AMX is faster than the dot products of vectors. Its tiles have 16 rows and take as long for fewer; a
-// block must have so many k that adding its terms does not take longer than its products.
+// Returns whether AMX is faster than vectors. Its tiles have 16 rows and take as long for fewer. 16 rows pay in float,
+// where AVX-512 took three to four times as long, but not in int8, where its dot products took as long. A block must
+// have so many k that adding its terms does not take longer than its products.
 template <class Problem>
 bool amx_pays(const Problem& problem) {
-  constexpr std::int64_t kMinRows = 32, kMinBlock = 32;
+  const std::int64_t min_rows = problem.compute == ComputeMode::floating ? 16 : 32;
+  constexpr std::int64_t kMinBlock = 32;
   const BlockProduct product = problem.product();
   const PackedLayout& layout = product.weight->layout;
-  return product.results() >= kMinRows * product.experts && layout.blocks() && layout.block_length(0) >= kMinBlock;
+  return product.results() >= min_rows * product.experts && layout.blocks() && layout.block_length(0) >= kMinBlock;
 }
 
 // Without dot products of bytes, 4-bit codes have a faster way than 8-bit ones.
