@@ -85,14 +85,14 @@ def case_table(case: Case, most: int | None = None) -> Table:
     )
     columns: Columns = {
         "activations": lambda row: row.activations,
-        "GOP/s": lambda row: f"{row.gops:.0f}",
-        "GB/s": lambda row: f"{row.weight_gbs:.1f}",
+        "GOP/s": lambda row: _number(row.gops, ".0f"),
+        "GB/s": lambda row: _number(row.weight_gbs, ".1f"),
         "read": lambda row: percent(row.read_fraction),
         "dot": lambda row: percent(row.dot_fraction),
         "bound": lambda row: percent(row.bound_fraction),
         "error": _COMMON["error"],
         "outliers": lambda row: _number(row.error_outliers, ".2e"),
-        "bits": lambda row: f"{row.bits_per_weight:.2f}",
+        "bits": lambda row: _number(row.bits_per_weight, ".2f"),
     }
     return rows_table(case, f"{case.name} (limits here: {limits})", columns, most)
 
