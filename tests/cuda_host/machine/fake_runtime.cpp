@@ -219,11 +219,11 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
   return release(memory);
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long* id,
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* state, unsigned long long* id,
                                      cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
                                      const cudaGraphEdgeData** edges, std::size_t* count) {
   BEGIN();
-  *status = captured_graph ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *state = captured_graph ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   if (!captured_graph) return cudaSuccess;
   *id = captured_graph->id;
   *graph = captured_graph;

@@ -137,8 +137,8 @@ const char* sm75_gemv_encoded_unsupported_reason(const LinearProblem& problem) {
   if (problem.compute != ComputeMode::int8 && problem.compute != ComputeMode::int8_asym)
     return "it computes int8 and int8_asym only";
   const PackedLayout& layout = weight.layout;
-  const bool before80 = compute_capability(problem.device.index) < 80;
-  if (problem.m > (layout.block_size != 16 ? kMaxRows : before80 ? kMostBefore80 : kMostRowsOfShortBlocks))
+  const int capability = compute_capability(problem.device.index);
+  if (problem.m > (layout.block_size != 16 ? kMaxRows : capability < 80 ? kMostBefore80 : kMostRowsOfShortBlocks))
     return "it takes M up to 8; with blocks of 16 up to 4, or before compute capability 8.0 up to 128";
   const WeightEncoding& encoding = weight.encoded->encoding;
   if (encoding.has_codebook && encoding.bits != 4) return "it takes codebooks of 4 bits";
