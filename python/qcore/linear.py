@@ -32,6 +32,7 @@ _ACTIVATIONS: dict[Any, tuple[_core.ActivationKind, float, float]] = {
     },
 }
 _EXPECTED = f"{', '.join(map(repr, _ACTIVATIONS))} or a pair (lo, hi)"
+_GATED = "silu_mul"
 
 
 def activation_code(activation: Any, where: str) -> tuple[_core.ActivationKind, float, float]:
@@ -76,8 +77,9 @@ def linear(
             or what x has if it is quantized; another mode is then an error.
         x_scale: for "int8" and "int8_token": the scale of all codes of x, as of :func:`quantize_activations`. None:
             each block's or row's own.
-        activation: None, "relu", "relu6", "silu", "gelu" (with erf), "gelu_tanh", "tanh", "sigmoid", or a clamp
-            (lo, hi).
+        activation: None, "relu", "relu6", "silu", "gelu" (with erf), "gelu_tanh", "tanh", "sigmoid", a clamp (lo, hi),
+            or "silu_mul", for a weight whose first N / 2 rows are those of a gate: ``silu(gate) * up`` [..., N / 2], as
+            :func:`qcore.decoder.gated_activation` gives it, with float32 in between. It takes no ``stream=``.
         out: where to write [..., N]; any strides, no memory in common with x or bias. It is returned.
         out_dtype: float32, float16 or bfloat16; x's dtype by default, float32 if x is quantized. Not together with
             ``out``.
@@ -106,7 +108,9 @@ def linear(
         raise _core.QcoreTypeError(
             f"linear: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) makes one"
         )
-    kind, lo, hi = _ACTIVATIONS[None] if activation is None else activation_code(activation, "linear: activation")
+    if isinstance(activation, str) and activation == _GATED:
+        return _silu_mul(x, weight, bias, compute, x_scale, (out, out_dtype), stream)
+    kind, lo, hi = _ACTIVATIONS[None] if activation is None else _linear_activation(activation)
     dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, "linear: out_dtype")
     if isinstance(x, QuantizedActivations):
         _check_quantized(x, compute, x_scale, "linear")
@@ -131,6 +135,52 @@ def linear(
     if logs_kernels(DEBUG):
         log_kernel("linear", x, weight)
     return x_backend.result(out, x)
+
+
+def _linear_activation(activation: Any) -> tuple[_core.ActivationKind, float, float]:
+    """Return what :func:`activation_code` does; the error names the gate, too, that other operators don't have."""
+    try:
+        return activation_code(activation, "linear: activation")
+    except _core.QcoreValueError as error:
+        raise _core.QcoreValueError(f"{error}, or {_GATED!r}") from None
+
+
+def _silu_mul(
+    x: Any, weight: QuantizedTensor, bias: Any, compute: Any, x_scale: Any, output: tuple[Any, Any], stream: Any
+) -> Any:
+    """Multiply the second half of a linear layer's results by silu of the first."""
+    out, out_dtype = output
+    rows = weight.shape[0]
+    if len(weight.shape) != 2 or rows % 2:
+        raise _core.QcoreValueError(
+            f"linear: activation is {_GATED!r} and weight has shape {list(weight.shape)}, expected [N, K] with an even "
+            "N: the rows of the gate, then those of what it multiplies"
+        )
+    if stream is not None:
+        raise _core.QcoreValueError(
+            f"linear: stream is given for activation={_GATED!r}, expected None: it runs on the current one"
+        )
+    dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, "linear: out_dtype")
+    if out is not None and dtype is not None:
+        raise _core.QcoreValueError("linear: out and out_dtype are both given, expected at most one of them")
+    quantized = isinstance(x, QuantizedActivations)
+    like = x.codes if quantized else x
+    backend = _arrays.backend_of(like, "linear: x")
+    shape = (*getattr(like, "shape", ())[:-1], rows // 2)
+    target = None
+    if out is not None:
+        target = _arrays.backend_of(out, "linear: out").writable(out, "linear: out")
+        if tuple(out.shape) != shape:
+            raise _core.QcoreValueError(f"linear: out has shape {list(out.shape)}, expected {list(shape)}")
+        _arrays.floating_dtype(out.dtype, "linear: out")
+    halves = linear(x, weight, bias, compute=compute, x_scale=x_scale, out_dtype="float32")
+    source, address = _arrays.readable(halves, "linear: x"), backend.stream(like)
+    if target is not None:
+        _core.decoder_gated_activation(source, target, _core.GateActivation.silu, address)
+        return out
+    made = backend.empty(like, shape, "float32" if quantized and dtype is None else dtype)
+    _core.decoder_gated_activation(source, backend.writable(made, "linear: out"), _core.GateActivation.silu, address)
+    return backend.result(made, like)
 
 
 def _mode_and_scale(compute: Any, x_scale: Any, where: str) -> tuple[_core.ComputeMode, float]:

@@ -85,7 +85,7 @@ def linear(
         x: float32, float16 or bfloat16 [..., K].
         weight: [N, K] on the CPU, a constant of the program.
         bias: floating-point [N], or None.
-        compute, activation: as for :func:`qcore.linear`.
+        compute, activation: as for :func:`qcore.linear`, without "silu_mul".
         out_dtype: float32, float16 or bfloat16; x's dtype by default.
 
     Returns:
@@ -96,9 +96,9 @@ def linear(
             expected.
     """
     constants.check(weight, (QuantizedTensor, ReorderedTensor), "linear: weight")
+    _, *bounds = activation_code(activation, "linear: activation")
     if not (activation is None or isinstance(activation, str)):
-        _, *activation = activation_code(activation, "linear: activation")
-        activation = tuple(activation)
+        activation = tuple(bounds)
     dtype = _arrays.floating_dtype(out_dtype, "linear: out_dtype")
     x = jnp.asarray(x)
     if isinstance(weight, ReorderedTensor):

@@ -21,6 +21,7 @@ import torch
 import qcore
 from qcore import _core
 from qcore._options import Activation, Compute
+from qcore.linear import activation_code
 from qcore.torch import parts
 from qcore.torch.dispatch import operator
 
@@ -59,7 +60,7 @@ def linear(
         block_size: g.
         scale_dtype: float32 or float16; float32 on a CUDA device.
         offset_dtype: likewise, or None for a symmetric weight.
-        compute, activation: names, as for :func:`qcore.linear`.
+        compute, activation: names, as for :func:`qcore.linear`, without "silu_mul".
         out_dtype: of the result; x's if None.
         encoding: of an encoded weight, the JSON of ``WeightEncoding.to_dict()``; it replaces bits and both dtypes.
 
@@ -69,6 +70,8 @@ def linear(
     Raises:
         QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
+    if activation is not None:
+        activation_code(activation, "linear: activation")  # no "silu_mul", whose result is [..., N / 2]
     weight = _weight(packed, shape, bits, block_size, scale_dtype, offset_dtype, encoding)
     result: torch.Tensor = qcore.linear(
         x.detach(), weight, _plain(bias), compute=compute, activation=activation, out_dtype=out_dtype

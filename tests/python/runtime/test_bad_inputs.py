@@ -120,6 +120,7 @@ ROWS = [
     *rows_of(linear, "linear", "bias", ([1.0], "list"), (np.ones(4, F32), "[4]"), (np.ones(3), "float64")),
     *rows_of(linear, "linear", "compute", ("int4", "'int4'"), (8, "8"), ([], "[]")),
     *rows_of(linear, "linear", "activation", ("swish", "'swish'"), ((0,), "(0,)"), ((1, 0), "(1, 0)"), (3, "3")),
+    *rows_of(partial(linear, activation="silu_mul"), "linear", "weight", (W, "[3, 8]"), (KERNEL, "[4, 8, 3, 3]")),
     *rows_of(linear, "linear", "out", ([0.0], "list"), (np.ones((2, 4), F32), "[2, 4]"), (np.ones((2, 3)), "float64")),
     *rows_of(linear, "linear", "out_dtype", *NO_FLOATS),
     *rows_of(linear, "linear", "stream", (5, "5"), (-1, "-1"), ("default", "'default'"), (True, "True")),
