@@ -54,6 +54,12 @@ def path(value: Any, where: str) -> Path:
     raise _core.QcoreTypeError(f"{where} is a {type(value).__name__}, expected a path: a string or a pathlib.Path")
 
 
+def suffix(name: Path | None, endings: tuple[str, ...], where: str) -> None:
+    """Raise an error if a file to write is named as one of another format; None is no file, and no suffix is allowed."""
+    if name is not None and name.suffix and name.suffix.lower() not in endings:
+        raise _core.QcoreValueError(f"{where} is {str(name)!r}, expected a name that ends with {' or '.join(endings)}")
+
+
 def choice(value: Any, choices: Mapping[Any, T], where: str) -> T:
     """Return the entry that ``value`` names."""
     try:

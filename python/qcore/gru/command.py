@@ -7,6 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from qcore import _checks
 from qcore._display.terminal import make_console, write_json
 from qcore._options import RangeMethod
 from qcore._recurrent.arrays import check_output, write_arrays
@@ -88,6 +89,7 @@ def calibrate(
       qcore gru calibrate weights.safetensors samples.npz -o gru.safetensors --json formats.json
     """
     chosen = _config(config, bits=bits, pipeline=pipeline, tables=tables)
+    _checks.suffix(output, (".safetensors",), "gru calibrate: --output")
     check_folders("gru", output, json)
     calibrator = Calibrator(
         load_weights(GruWeights, weights, name=name, batch_first=batch_first), cast(RangeMethod, method)
@@ -172,6 +174,7 @@ def golden(
     Examples:
       qcore gru golden gru.safetensors test.npz -o golden.safetensors
     """
+    _checks.suffix(output, (".safetensors",), "gru golden: --output")
     check_folders("gru", output, json)
     x, h0 = whole_sequences("gru", inputs, ("h0",))
     QuantGRU.load(model).golden(output, x, h0)

@@ -7,6 +7,7 @@ from typing import Annotated, cast
 
 import typer
 
+from qcore import _checks
 from qcore._display.terminal import make_console, write_json
 from qcore._options import RangeMethod
 from qcore._recurrent.arrays import check_output, write_arrays
@@ -87,6 +88,7 @@ def calibrate(
       qcore lstm calibrate model.onnx day1.npy day2.npy --bits 16 -o lstm.safetensors --json formats.json
     """
     chosen = config_of(Config, config, {"bits": bits, "tables": tables})
+    _checks.suffix(output, (".safetensors",), "lstm calibrate: --output")
     check_folders("lstm", output, json)
     floats = load_weights(LstmWeights, weights, name=name, batch_first=batch_first)
     calibrator = Calibrator(floats, cast(RangeMethod, method))
@@ -168,6 +170,7 @@ def golden(
     Examples:
       qcore lstm golden lstm.safetensors test.npz -o golden.safetensors
     """
+    _checks.suffix(output, (".safetensors",), "lstm golden: --output")
     check_folders("lstm", output, json)
     x, h0, c0 = whole_sequences("lstm", inputs, ("h0", "c0"))
     QuantLSTM.load(model).golden(output, x, h0, c0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from qcore import _checks
 from qcore import lut as tables
 from qcore._display.terminal import make_console, make_table, write_json
 from qcore._files import write_whole
@@ -133,6 +134,7 @@ def fit(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+    _checks.suffix(output, (".safetensors",), "lut fit: --output")
     function = name if name in names() else from_text(name)
     if plot is not None:
         check(plot)
@@ -187,6 +189,7 @@ def eval_(
     if (input_ is None) != (output is None):
         given, missing = ("--input", "--output") if output is None else ("--output", "--input")
         raise typer.BadParameter(f"is given without {missing}, expected both or none", param_hint=given)
+    _checks.suffix(output, (".npy",), "lut eval: --output")
     if input_ is not None and output is not None:
         if x:
             raise typer.BadParameter(f"{x[0]!r} is given beside --input, expected one of them", param_hint="X")

@@ -412,6 +412,8 @@ def test_peak_memory(tmp_path):
         (["quantize", "m.safetensors", "o", "--format", "gguf", "--block-size", "48"], ["gguf", "--block-size 32"]),
         (["quantize", "m.safetensors", "o", "--format", "awq", "--scale-dtype", "float32"], ["--scale-dtype float16"]),
         (["quantize", "m.safetensors", "o.pt"], ["OUT is", "o.pt'", "expected", ".safetensors, .gguf or .onnx"]),
+        (["quantize", "m.safetensors", "o.xyz"], ["OUT is", "o.xyz'", "that of a folder, or --format"]),
+        (["quantize", "m.safetensors", "model.v2"], ["OUT is", "model.v2'", "expected"]),
         (["quantize", "m.safetensors", "o.gguf", "--format", "qcore"], ["--format is qcore, expected --format gguf"]),
         (["quantize", "m.safetensors", "o.safetensors", "--format", "onnx"], ["expected --format qcore or none"]),
         (["quantize", "m.safetensors", "o", "--include", "no*such"], ["--include 'no*such'", "none of 7"]),

@@ -114,6 +114,9 @@ def test_config_and_options(files, capsys):
         "qcore: error: gru config: widths['h'] is 99, expected an integer from 2 to 16\n"
     )
     assert not (files / "other").exists()
+    for command in (["calibrate", *arguments], ["golden", str(files / "gru.safetensors"), arguments[1]]):
+        assert main(["gru", *command, "-o", str(files / "other.npz")]) == 2
+        assert f"gru {command[0]}: --output is '{files / 'other.npz'}', expected" in capsys.readouterr().err
 
 
 def test_which_gru_of_a_checkpoint(files, capsys):

@@ -159,7 +159,7 @@ def quantize(
       qcore quantize model/ model-awq/ --format awq --block-size 128
       qcore quantize /shared/model/ out.safetensors --method mse --dask tcp://10.0.0.1:8786
     """
-    format = format_of(output, format)
+    format = format_of(output, format, source)
     options = Options.given(
         bits=bits,
         block_size=block_size,

@@ -11,7 +11,7 @@ import numpy as np
 from qcore import _checks, _core
 from qcore._options import BITS, BLOCK_SIZE, FORM, METHOD, SCALE_DTYPE, SCHEME
 from qcore.formats.checkpoint.samples import Samples
-from qcore.formats.checkpoint.targets.model_folder import ModelFolderTarget, quantization_config
+from qcore.formats.checkpoint.targets.model_folder import ModelFolderTarget, is_model_folder, quantization_config
 from qcore.formats.checkpoint.targets.target import Target, target
 from qcore.methods.gptq import DAMPING
 from qcore.quantized_tensor import quantize
@@ -30,21 +30,23 @@ _UNWRITTEN = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".npz", ".npy", ".h5", ".j
 """Suffixes of files that no format of the command writes."""
 
 
-def format_of(output: Path, format: str | None) -> str:
+def format_of(output: Path, format: str | None, source: Path) -> str:
     """Return the format of an output by its suffix and by what was given.
 
     Args:
         output: the file or folder to write.
         format: the option's value; None if it wasn't given.
+        source: what is quantized. The name of a folder of transformers may have a dot anywhere.
 
     Raises:
-        QcoreValueError: the suffix is that of another format, or of a kind of file that isn't written.
+        QcoreValueError: the suffix is that of another format, of a kind of file that isn't written, or not known.
     """
     suffix = output.suffix.lower()
-    if suffix in _UNWRITTEN:
+    unknown = suffix not in ("", *_SUFFIXES) and format is None and not is_model_folder(source)
+    if suffix in _UNWRITTEN or unknown:
         raise _core.QcoreValueError(
             f"quantize: OUT is {str(output)!r}, expected a name that ends with .safetensors, .gguf or .onnx, or "
-            "that of a folder"
+            f"that of a folder{'' if suffix in _UNWRITTEN else ', or --format'}"
         )
     told = _SUFFIXES.get(suffix)
     if format is None:

@@ -295,7 +295,7 @@ def quantize_(
     trim()
     report.log()
     if report.warning:
-        warnings.warn(f"quantize_: {report.warning}", stacklevel=2)
+        warnings.warn(f"quantize_: {report.warning}", stacklevel=3)  # past the decorator, to the caller's line
     return report
 
 

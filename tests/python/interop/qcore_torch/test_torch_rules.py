@@ -181,8 +181,10 @@ def test_what_is_left_is_named():
     given = modules_left()
     model = nn.ModuleDict({name: module for name, (module, _) in given.items()} | {"norm": nn.LayerNorm(4)})
     before = dict(model.items())
-    with pytest.warns(UserWarning, match=r"quantize_: 0 of [\d,]+ parameters \(0%\) were quantized. Left: .*no rule"):
+    text = r"quantize_: 0 of [\d,]+ parameters \(0%\) were quantized. Left: .*no rule"
+    with pytest.warns(UserWarning, match=text) as caught:
         report = qt.quantize_(model)
+    assert [warning.filename for warning in caught] == [__file__]  # the caller's line
     rows = rows_of(report)
     assert set(rows) == set(given)
     for name, (module, reason) in given.items():

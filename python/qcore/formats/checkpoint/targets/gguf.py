@@ -61,10 +61,15 @@ class GgufTarget:
             nbytes = math.prod(shape) * ITEM_BYTES[dtype]
             number = _PLAIN_NUMBERS.get(dtype) if name not in weights else _NUMBERS[self._kind.name]
             shape = weights[name].shape if name in weights else shape
-            if number is None or len(shape) > MOST_AXES or len(name.encode()) > _MOST_NAME_BYTES:
+            if len(name.encode()) > _MOST_NAME_BYTES:
+                raise _core.QcoreValueError(
+                    f"quantize: tensor {name!r} has a name of {len(name.encode())} bytes, expected at most "
+                    f"{_MOST_NAME_BYTES} for GGUF: write .safetensors instead"
+                )
+            if number is None or len(shape) > MOST_AXES:
                 raise _core.QcoreValueError(
                     f"quantize: tensor {name!r} is {dtype} {list(shape)}, expected for GGUF one of "
-                    f"{', '.join(_PLAIN_NUMBERS)}, at most {MOST_AXES} axes and a name of {_MOST_NAME_BYTES} bytes"
+                    f"{', '.join(_PLAIN_NUMBERS)} and at most {MOST_AXES} axes"
                 )
             entries += _text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *reversed(shape))
             entries += struct.pack("<IQ", number, end)
