@@ -59,9 +59,7 @@ def linear_amx() -> str:
 
 def linear_amx_float() -> str:
     """Make the table of float products on AMX beside AVX-512 and torch, with torch's time over ours."""
-    return _amx_table(
-        "xeon/linear-amx", ("8b g64", "4b g64", "8b g=K"), ("float_amx", "float_avx512bf16"), ("bf16",)
-    )
+    return _amx_table("xeon/linear-amx", ("8b g64", "4b g64", "8b g=K"), ("float_amx", "float_avx512bf16"), ("bf16",))
 
 
 def _amx_table(name: str, forms: tuple[str, ...], kernels: tuple[str, str], baselines: tuple[str, ...]) -> str:
