@@ -55,7 +55,7 @@ def path(value: Any, where: str) -> Path:
 
 
 def suffix(name: Path | None, endings: tuple[str, ...], where: str) -> None:
-    """Raise an error if a file to write is named as one of another format; None is no file, and no suffix is allowed."""
+    """Raise an error if a file to write has another format's suffix; None and a name without suffix pass."""
     if name is not None and name.suffix and name.suffix.lower() not in endings:
         raise _core.QcoreValueError(f"{where} is {str(name)!r}, expected a name that ends with {' or '.join(endings)}")
 

@@ -102,7 +102,7 @@ def test_help_has_examples(arguments, capsys):
         ("calibrate weights.npz samples.npz -o out.safetensors --name no", "has no no.weight_ih_l0, expected a name"),
         ("calibrate weights.npz other.npz -o out.safetensors", "expected x and, if wanted, h0, c0 and lengths"),
         ("calibrate weights.npz samples.npz -o out.h", "--output is 'out.h', expected a name that ends with .safeten"),
-        ("golden samples.npz samples.npz -o out.npz", "--output is 'out.npz', expected a name that ends with .safetens"),
+        ("golden samples.npz samples.npz -o out.npz", "--output is 'out.npz', expected a name that ends with .s"),
         ("calibrate weights.txt samples.npz -o out.safetensors", "lstm: "),
         ("calibrate weights.npz samples.npz -o out.safetensors --json absent/out.json", "lstm: there is no folder"),
         ("report samples.npz weights.npz samples.npz", "lstm: samples.npz is not an LSTM's safetensors file"),

@@ -236,7 +236,7 @@ def test_help_has_examples(arguments, capsys):
         (["eval", "silu", "--input", "x.npy", "--output", "y.npy", "--json", "y.json"], "--json"),
         (["eval", "silu", "1", "--json", "absent/y.json"], "absent/y.json: No such file"),
         (["eval", "silu", "1", "--range-reduction"], "there is no table 'silu' with range reduction"),
-        (["eval", "silu", "--input", "x.npy", "--output", "y.txt"], "--output is 'y.txt', expected a name that ends with"),
+        (["eval", "silu", "--input", "x.npy", "--output", "y.txt"], "--output is 'y.txt', expected a name that ends"),
         (["fit", "silu", "-o", "silu.h"], "--output is 'silu.h', expected a name that ends with .safetensors"),
         (["plot", "silu"], "--output"),
         (["plot", "silu", "-o", "silu.bmp"], "silu.bmp"),
