@@ -213,6 +213,7 @@ def plot(
     function: Annotated[
         str | None, typer.Option(metavar="NAME", help="What to compare with; by default the table's name.")
     ] = None,
+    json: _Json = None,
 ) -> None:
     """Draw a table, its function, the cut points and the relative error; needs matplotlib.
 
@@ -222,7 +223,10 @@ def plot(
       qcore lut plot exp --no-range-reduction -o exp.svg
       qcore lut plot gelu.safetensors -o gelu.png
     """
-    plot_table(_table(source, range_reduction), output, function)
+    _folder_of(json)
+    table = _table(source, range_reduction)
+    plot_table(table, output, function)
+    _write_output(json, output, table)
 
 
 def export(
@@ -232,6 +236,7 @@ def export(
     ],
     name: Annotated[str | None, typer.Option(help="Of the C function; 'lut_' and the table's by default.")] = None,
     range_reduction: _Reduction = None,
+    json: _Json = None,
 ) -> None:
     """Write a table as a C99 header with its function, or as a hex file for Verilog's $readmemh.
 
@@ -245,11 +250,19 @@ def export(
         raise typer.BadParameter(f"'{output}' is not a name that ends in .h or .hex", param_hint="--output")
     if name is not None and output.suffix == ".hex":
         raise typer.BadParameter(f"{name!r} is given for a hex file, expected it for a C header", param_hint="--name")
+    _folder_of(json)
     table = _table(source, range_reduction)
     if output.suffix == ".h":
         export_c(table, output, name)
     else:
         export_hex(table, output)
+    _write_output(json, output, table)
+
+
+def _write_output(json: Path | None, output: Path, table: Table) -> None:
+    """Write which table went where, for commands that print nothing."""
+    if json is not None:
+        write_json(json, {"output": str(output), "name": table.name, "repr": repr(table)})
 
 
 lut.command("list")(list_)

@@ -132,13 +132,10 @@ def commands_of(command, path=()):
     }
 
 
-def test_commands_that_show_results_write_them_as_json():
-    """The others only write the files that the caller names."""
+def test_every_command_writes_json():
     commands = commands_of(typer.main.get_command(app))
-    without = {
-        " ".join(path) for path, each in commands.items() if "json" not in {option.name for option in each.params}
-    }
-    assert without == {"lut plot", "lut export"}
+    assert len(commands) > 20
+    assert not [path for path, each in commands.items() if "json" not in {option.name for option in each.params}]
 
 
 def test_operating_system_error_is_one_line(tmp_path):

@@ -129,6 +129,17 @@ def test_export_of_a_name(tmp_path):
     assert (tmp_path / "exp.hex").read_text() == (tmp_path / "same.hex").read_text()
 
 
+@pytest.mark.parametrize(("command", "file"), [("export", "exp.h"), ("export", "exp.hex"), ("plot", "exp.svg")])
+def test_json_names_what_was_written(command, file, tmp_path):
+    output, json_file = str(tmp_path / file), tmp_path / "found.json"
+    assert main(["lut", command, "exp", "-o", output, "--json", str(json_file)]) == 0
+    assert json.loads(json_file.read_text()) == {"output": output, "name": "exp", "repr": repr(table("exp"))}
+    absent = str(tmp_path / "absent" / "found.json")
+    (tmp_path / file).unlink()
+    assert main(["lut", command, "exp", "-o", output, "--json", absent]) == 2
+    assert not (tmp_path / file).exists()
+
+
 @pytest.mark.parametrize("name", ["silu", "logit", "sin", "reciprocal"])
 def test_plot_command(name, tmp_path):
     picture = tmp_path / "table.svg"
