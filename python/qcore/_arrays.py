@@ -249,9 +249,9 @@ def backend_of(x: Any, where: str) -> ArrayBackend:
     """Return the backend of an array; ``where`` ("linear: x") begins the error if it is none."""
     found = _backend_of_type(type(x))  # type: ignore[arg-type]  # mypy sees the hash of the instances
     if found is None:
+        given = f"the class {x.__name__}" if isinstance(x, type) else f"a {type(x).__name__}"
         raise _core.QcoreTypeError(
-            f"{where} is a {type(x).__name__}, expected an array with __dlpack__ (numpy, torch, jax, cupy, ...)"
-            f"{_hint(x)}"
+            f"{where} is {given}, expected an array with __dlpack__ (numpy, torch, jax, cupy, ...){_hint(x)}"
         )
     return found
 
@@ -259,6 +259,8 @@ def backend_of(x: Any, where: str) -> ArrayBackend:
 def _hint(x: Any) -> str:
     """Return what to pass in the place of an object that is often taken for an array; empty if it is none of them."""
     torch = sys.modules.get("torch")
+    if isinstance(x, type):
+        return ": pass an object of it" if hasattr(x, "shape") else ""
     if torch is not None and isinstance(x, torch.nn.Module):
         return ": pass its .weight, or the model that has it to qcore.torch.quantize_"
     if isinstance(x, Mapping):

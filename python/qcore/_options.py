@@ -69,11 +69,14 @@ _OTHER_WORDS = {
     "desc_act": "act_order",
     "ignore": "exclude",
     "modules_to_not_convert": "exclude",
-    "dataset": "calibration",
-    "calib_data": "calibration",
-    "calibration_data": "calibration",
+    "skip": "exclude",
+    "mode": "compute",
+    **dict.fromkeys(("data", "dataset", "calib_data", "calibration_data", "calibration"), "samples"),
 }
-"""Words of other libraries, and what the option is called here."""
+"""Words of other libraries or of other functions here, and what the option is called."""
+
+_MODEL_WORDS = dict.fromkeys(("data", "dataset", "calib_data", "calibration_data", "samples"), "calibration")
+"""The same of functions that take inputs of a model instead of a layer's."""
 
 
 def option_names(
@@ -107,15 +110,22 @@ def option_names(
                 if new is not None and new not in options:
                     _warn(f"{op}: {name}= is called {new}= now")
                     options[new] = options.pop(name)
-                elif _OTHER_WORDS.get(name) in names:
-                    raise _core.QcoreTypeError(
-                        f"{op}: {name} is {options[name]!r}, expected {_OTHER_WORDS[name]}, which is its name here"
-                    )
+                for words in (_MODEL_WORDS, _OTHER_WORDS):
+                    if name in options and words.get(name) in names:
+                        raise _core.QcoreTypeError(
+                            f"{op}: {name} is {_shown(options[name])}, expected {words[name]}, which is its name here"
+                        )
             return function(*arguments, **options)
 
         return call
 
     return decorate
+
+
+def _shown(value: Any) -> str:
+    """Return a value for an error: itself if that is short, else its type."""
+    text = repr(value)
+    return text if len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"
 
 
 def _warn(text: str) -> None:

@@ -31,11 +31,15 @@ _ACTIVATIONS: dict[Any, tuple[_core.ActivationKind, float, float]] = {
         for name in ("silu", "gelu", "gelu_tanh", "tanh", "sigmoid")
     },
 }
-_EXPECTED = f"{', '.join(map(repr, _ACTIVATIONS))} or a pair (lo, hi)"
+_NAMES = ", ".join(map(repr, _ACTIVATIONS))
+_EXPECTED = f"{_NAMES} or a pair (lo, hi)"
 _GATED = "silu_mul"
+_EXPECTED_LINEAR = f"{_NAMES}, {_GATED!r} or a pair (lo, hi)"
 
 
-def activation_code(activation: Any, where: str) -> tuple[_core.ActivationKind, float, float]:
+def activation_code(
+    activation: Any, where: str, expected: str = _EXPECTED
+) -> tuple[_core.ActivationKind, float, float]:
     """Return (kind, lo, hi) of an ``activation=`` argument."""
     try:
         return _ACTIVATIONS[activation]
@@ -46,7 +50,7 @@ def activation_code(activation: Any, where: str) -> tuple[_core.ActivationKind, 
             raise TypeError
         lo, hi = (float(bound) for bound in activation)
     except (TypeError, ValueError, OverflowError):
-        raise _core.QcoreValueError(f"{where} is {activation!r}, expected {_EXPECTED}") from None
+        raise _core.QcoreValueError(f"{where} is {activation!r}, expected {expected}") from None
     return _CLAMP, lo, hi
 
 
@@ -110,7 +114,9 @@ def linear(
         )
     if isinstance(activation, str) and activation == _GATED:
         return _silu_mul(x, weight, bias, compute, x_scale, (out, out_dtype), stream)
-    kind, lo, hi = _ACTIVATIONS[None] if activation is None else _linear_activation(activation)
+    kind, lo, hi = _ACTIVATIONS[None]
+    if activation is not None:
+        kind, lo, hi = activation_code(activation, "linear: activation", _EXPECTED_LINEAR)
     dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, "linear: out_dtype")
     if isinstance(x, QuantizedActivations):
         _check_quantized(x, compute, x_scale, "linear")
@@ -135,14 +141,6 @@ def linear(
     if logs_kernels(DEBUG):
         log_kernel("linear", x, weight)
     return x_backend.result(out, x)
-
-
-def _linear_activation(activation: Any) -> tuple[_core.ActivationKind, float, float]:
-    """Return what :func:`activation_code` does; the error names the gate, too, that other operators don't have."""
-    try:
-        return activation_code(activation, "linear: activation")
-    except _core.QcoreValueError as error:
-        raise _core.QcoreValueError(f"{error}, or {_GATED!r}") from None
 
 
 def _silu_mul(

@@ -57,7 +57,7 @@ def test_codes_and_other_weights():
         ({"x": np.ones((5, 63), np.float32)}, "linear: x has shape [5, 63], expected"),
         ({"x": np.ones((), np.float32)}, "linear: x has shape []"),
         ({"compute": "int4"}, "linear: compute is 'int4'"),
-        ({"activation": "silu_mull"}, "'sigmoid' or a pair (lo, hi), or 'silu_mul'"),
+        ({"activation": "silu_mull"}, "'sigmoid', 'silu_mul' or a pair (lo, hi)"),
         ({"weight": qcore.quantize(WEIGHT[:7])}, "weight has shape [7, 64], expected [N, K] with an even N"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",

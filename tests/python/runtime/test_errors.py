@@ -260,8 +260,8 @@ def test_compute(compute):
 )
 def test_activation(activation):
     text = (
-        f"activation is {activation!r}, expected None, 'relu', 'relu6', 'silu', 'gelu', 'gelu_tanh', 'tanh', 'sigmoid' "
-        "or a pair (lo, hi)"
+        f"activation is {activation!r}, expected None, 'relu', 'relu6', 'silu', 'gelu', 'gelu_tanh', 'tanh', "
+        "'sigmoid', 'silu_mul' or a pair (lo, hi)"
     )
     refuse_linear(ValueErr, text, activation=activation)
 

@@ -37,6 +37,7 @@ def test_names_that_do_not_exist_name_those_that_do():
 def test_modules_and_states_are_no_weights():
     layer = torch.nn.Linear(16, 8)
     refused(lambda: qcore.quantize(layer), "quantize: weight is a Linear", "expected", ".weight", "quantize_")
+    refused(lambda: qcore.quantize(torch.nn.Linear), "quantize: weight is the class Linear, expected an array")
     refused(lambda: qcore.quantize(layer.state_dict()), "quantize: weight is a OrderedDict", "one of its values")
     refused(lambda: qcore.save("x.safetensors", layer), "save: tensors is a Linear", "dictionary")
 
@@ -160,3 +161,8 @@ def test_words_of_other_libraries():
     refused(lambda: qcore.torch.quantize_(model(), group_size=8), "quantize_: group_size is 8, expected block_size")
     refused(lambda: qcore.torch.quantize_(model(), ignore=["0"]), "quantize_: ignore is ['0'], expected exclude")
     refused(lambda: qcore.quantize(weight, nonsense=8), "nonsense", kind=TypeError)
+    refused(lambda: qcore.quantize(weight, calibration=weight), "calibration is a ndarray, expected samples")
+    refused(lambda: qcore.quantize(weight, data=[1]), "quantize: data is [1], expected samples, which is its name here")
+    refused(lambda: qcore.torch.quantize_(model(), samples=weight), "samples is a ndarray, expected calibration")
+    refused(lambda: qcore.torch.quantize_(model(), dataset=[]), "quantize_: dataset is [], expected calibration")
+    refused(lambda: qcore.torch.quantize_(model(), mode="int8"), "quantize_: mode is 'int8', expected compute")
