@@ -49,6 +49,12 @@ WRONG = {
         (3, 70),
         F32,
     ),
+    "linear: activation is 'silu_mul', expected None, 'relu', 'relu6', 'silu', 'gelu', 'gelu_tanh', 'tanh', 'sigmoid' "
+    "or a pair (lo, hi)": (
+        lambda x: qcore.jax.linear(x, WEIGHT, activation="silu_mul"),
+        (3, 70),
+        F32,
+    ),
     "linear: out_dtype is 'int8', expected float32, float16 or bfloat16": (
         lambda x: qcore.jax.linear(x, WEIGHT, out_dtype="int8"),
         (3, 70),
