@@ -127,6 +127,7 @@ TEST(GraphMemory, CallsInARowShareMemoryThatIsFreedAfterTheGraph) {
 }
 
 TEST(GraphMemory, WorkThatMayRunAtTheSameTimeSharesNothing) {
+  const int before = allocations();
   const cudaGraph_t graph = cuda_host::create_graph();
   FakeGraphNode root, left{{&root}}, right{{&root}}, join{{&left, &right}};
   cuda_host::capture(graph, {&root});
@@ -145,6 +146,7 @@ TEST(GraphMemory, WorkThatMayRunAtTheSameTimeSharesNothing) {
   }
   cuda_host::end_capture();
   cuda_host::destroy_graph(graph);
+  EXPECT_EQ(allocations(), before);
 }
 
 TEST(GraphMemory, MemoryOutlivesItsGraphWhileACallHasIt) {
