@@ -305,8 +305,8 @@ TEST_F(AmxBfloat, IsChosenForManyRowsOfBfloatOnly) {
            computing(ComputeMode::floating));
     return last_kernel("linear");
   };
-  EXPECT_NE(run(31, DType::bf16), kKernel);
-  EXPECT_EQ(run(32, DType::bf16), kKernel);
+  EXPECT_NE(run(15, DType::bf16), kKernel);
+  EXPECT_EQ(run(16, DType::bf16), kKernel);
   EXPECT_EQ(run(32, DType::f32), "float_avx512");
   EXPECT_EQ(run(32, DType::f16), "float_avx512");
 }
