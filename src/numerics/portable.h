@@ -50,8 +50,8 @@ QCORE_NUMERIC float fma_by_double(float a, float b, float c) {
 #define QCORE_HAS_FMA
 #endif
 
-// The fmaf() of MinGW's GCC rounds twice, and so does musl's in WebAssembly, which has no rounding modes.
-#if !defined(QCORE_HAS_FMA) && ((defined(__MINGW32__) && !defined(__clang__)) || defined(__wasm__))
+// The fmaf() of MinGW rounds twice, and so does musl's in WebAssembly, which has no rounding modes.
+#if !defined(QCORE_HAS_FMA) && (defined(__MINGW32__) || defined(__wasm__))
 #define QCORE_FMA_BY_DOUBLE
 #endif
 
