@@ -225,7 +225,7 @@ void check(const Form& form, const Call& c) {
   run("simt", expanded(run_simt));
   if (!sm80_int8_mma_unsupported_reason(problem)) {
     run("sm80_int8_mma", expanded(run_sm80_int8_mma));
-    // Of blocks of 16, every size of tiles.
+    // Blocks of 16 are computed with every size of tiles.
     for (int tile = 0; form.block_size == sm80_int8_mma16::kBlock && tile < sm80_int8_mma16::kSizes; ++tile)
       run("sm80_int8_mma", [&](const LinearProblem& given, ScratchBounds bounds) {
         bounds.tile = tile;

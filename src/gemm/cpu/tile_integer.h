@@ -161,7 +161,7 @@ struct IntegerBlock {
 // in int64 and rounded once. Only a run is unrolled for the rows and panels of a tile, because it takes nearly all of
 // the time; what surrounds it is here once for all sizes.
 
-// What the size of a tile and the instructions decide.
+// The parts of a long block's sums that depend on a tile's size and on the instructions.
 struct LongRuns {
   // Writes the sums of products of `steps` steps: [rows][panels * 16].
   void (*sum)(const BlockTileArguments& t, const char* const* x, std::int64_t x_at, const std::uint8_t* codes,

@@ -22,7 +22,7 @@ inline DeviceView device_view(const TensorView& view) {
   return made;
 }
 
-// What launches of a step hand on to each other (separate/steps.cuh).
+// The memory in which the launches of a step leave values for the next one (separate/steps.cuh).
 struct SeparateStep {
   int state_planes;
   SecondProduct product;

@@ -26,7 +26,7 @@ cudaMemPool_t create_pool(int device) {
   return pool;
 }
 
-// Of one device. Pools live as long as the process: at exit the driver may be gone before static objects are.
+// What one device needs. Pools live as long as the process: at exit the driver may be gone before static objects are.
 struct DeviceScratch {
   explicit DeviceScratch(int device) : pool(create_pool(device)), graphs(pool) {}
   cudaMemPool_t pool;

@@ -34,7 +34,7 @@ class GraphMemory {
 
   // Returns null where the stream is not being captured.
   Buffer* take(std::int64_t bytes, cudaStream_t stream);
-  // What the stream has recorded until now may use the memory.
+  // Lets later calls have the memory, behind the work that the stream has recorded until now.
   void give_back(Buffer& buffer, cudaStream_t stream);
 
  private:

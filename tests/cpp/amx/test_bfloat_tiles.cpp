@@ -46,7 +46,7 @@ std::vector<float> linear_of(const std::string& kernel, const Bfloats& x, std::i
   return {y.data(), y.data() + y.size()};
 }
 
-// What a result must be, by sums in double.
+// The value that a result must have, from sums in double, and how far it may lie from it.
 struct Exact {
   double value, bound;
 };

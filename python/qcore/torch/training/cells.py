@@ -26,7 +26,7 @@ class CellGradient(ABC):
 
     states: ClassVar[tuple[str, ...]]
     shown: Tensor
-    """What a projection multiplies: [T, B, H], of a cell that may have one."""
+    """The outputs [T, B, H] that a projection multiplies; only a cell that may have a projection stores them."""
 
     def __init__(self, wx: Tensor, rh: Tensor, before: Tensor, others: tuple[Tensor, ...]) -> None:
         self._prepare(wx, rh, before, *others)

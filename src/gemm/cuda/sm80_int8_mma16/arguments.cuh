@@ -24,8 +24,8 @@ struct Shape {
 enum class Size { small, medium, large };
 constexpr int kSizes = 3;
 
-// What is added for a block: products; products and what offsets of the weight add; that and what offsets of the
-// activations add, where the weight may have none.
+// Which terms a block adds to a result: its products; these and the term of the weight's offsets; or these and the term
+// of the activations' offsets, where the weight may have no offsets.
 enum class Terms { products, weight_offsets, all };
 
 struct Tuning {

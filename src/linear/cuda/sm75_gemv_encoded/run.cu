@@ -16,8 +16,8 @@ using namespace gemv_encoded;
 // Parameters of two panels that are copied into shared memory; more of them are read where they are.
 constexpr std::int64_t kMaxParameterBytes = 40 << 10;
 constexpr int kMinWarps = 4;  // so that their threads own all outputs
-// Of blocks of 16. sm80_int8_mma takes 31 us for 8 rows of 4096 x 4096 where this kernel takes 46 (H100). Before 8.0
-// more rows take several launches, because only simt and sm75_int8_sliced take them otherwise.
+// Limits for weights in blocks of 16. With 8 rows of 4096 x 4096 sm80_int8_mma takes 31 us and this kernel 46 (H100).
+// Before 8.0 more rows take several launches, because only simt and sm75_int8_sliced take them otherwise.
 constexpr std::int64_t kMostRowsOfShortBlocks = 4, kMostBefore80 = 128;
 
 bool has_short_blocks(const PackedLayout& layout) {
