@@ -12,7 +12,7 @@ namespace qcore {
 // The memory behind a GruLayer, and the layer.
 struct GruPacked {
   PackedProduct input, state, reset_gate, second;
-  std::vector<std::uint16_t> tables[3];
+  PackedTable tables[3];
   std::vector<std::int32_t> biases[4];
   GruLayer layer;
 };

@@ -12,7 +12,7 @@ namespace qcore {
 // The memory behind an LstmLayer, and the layer.
 struct LstmPacked {
   PackedProduct input, state, second;
-  std::vector<std::uint16_t> tables[kLstmTables];
+  PackedTable tables[kLstmTables];
   std::vector<std::int32_t> peepholes[kLstmPeepholes];
   LstmLayer layer;
 };

@@ -7,6 +7,7 @@ namespace {
 
 // Provides the operations of cell_avx512.h for 256-bit registers.
 struct CellAvx2 : Avx2 {
+  static constexpr bool kLooksUpLevels = false;
   struct Wide {
     Int lo, hi;
   };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "recurrent/cpu/vtable.h"
 #include "simd/vector_avx512.h"
 
 namespace qcore {
@@ -7,6 +8,7 @@ namespace {
 
 // Adds to the vectors of `linear` the operations that the fixed-point cell needs.
 struct CellAvx512 : Avx512 {
+  static constexpr bool kLooksUpLevels = true;
   struct Wide {  // int64 lanes
     Int lo, hi;
   };
@@ -68,6 +70,37 @@ struct CellAvx512 : Avx512 {
   }
   QCORE_NUMERIC void store_bytes(std::uint8_t* p, Int a) {  // the lowest of each lane
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
+  }
+
+  // The entries of 16-bit indices in int32 lanes, in place, two vectors at a time.
+  static void look_up(const LevelTable& table, std::int32_t (*values)[kLanes], int vectors) {
+    const auto words = [](const std::uint16_t* p, int i) { return _mm512_loadu_si512(p + 32 * i); };
+    const auto all = [](int a) { return _mm512_set1_epi16(static_cast<short>(a)); };
+    const Int base0 = words(table.base, 0), base1 = words(table.base, 1), rise0 = words(table.rise, 0),
+              rise1 = words(table.rise, 1);
+    Int next[8];
+    for (int i = 0; i < 8; ++i) next[i] = words(table.next, i);
+    const Int start = all(table.start), span = all(table.span), lowest = all(table.lowest), one = all(1);
+    const __m128i shift = _mm_cvtsi32_si128(table.shift), rest = _mm_cvtsi32_si128(16 - table.shift);
+    for (int v = 0; v < vectors; v += 2) {
+      const int other = v + 1 < vectors ? v + 1 : v;
+      const Int index = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(load(values[v]))),
+                                           _mm512_cvtepi32_epi16(load(values[other])), 1);
+      const Int at = _mm512_min_epu16(_mm512_subs_epu16(index, start), span);
+      const Int segment = _mm512_srl_epi16(at, shift);
+      const Int risen = _mm512_mulhi_epu16(_mm512_sll_epi16(at, rest), _mm512_permutex2var_epi16(rise0, segment, rise1));
+      const Int line = _mm512_add_epi16(_mm512_permutex2var_epi16(base0, segment, base1), risen);
+      const Int level = _mm512_srli_epi16(line, 8);
+      const __mmask32 upper = _mm512_movepi16_mask(line), odd = _mm512_movepi16_mask(_mm512_add_epi16(line, line));
+      const auto quarter = [&](int i) { return _mm512_permutex2var_epi16(next[2 * i], level, next[2 * i + 1]); };
+      const Int lower_half = _mm512_mask_mov_epi16(quarter(0), odd, quarter(1));
+      const Int upper_half = _mm512_mask_mov_epi16(quarter(2), odd, quarter(3));
+      const __mmask32 higher = _mm512_cmpge_epu16_mask(at, _mm512_mask_mov_epi16(lower_half, upper, upper_half));
+      const Int found = _mm512_add_epi16(level, lowest);
+      const Int codes = _mm512_mask_add_epi16(found, higher, found, one);
+      store(values[v], _mm512_cvtepi16_epi32(_mm512_castsi512_si256(codes)));
+      if (other != v) store(values[other], _mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(codes, 1)));
+    }
   }
 };
 

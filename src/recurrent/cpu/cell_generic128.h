@@ -7,6 +7,7 @@ namespace {
 
 // Provides the operations of cell_avx512.h for vectors of the compiler.
 struct CellGeneric128 : Generic128 {
+  static constexpr bool kLooksUpLevels = false;
   using UnsignedLongs = std::uint64_t __attribute__((vector_size(16)));
   struct Wide {
     Longs lo, hi;

@@ -7,6 +7,7 @@ namespace {
 
 // Provides the operations of cell_avx512.h for 128-bit registers.
 struct CellNeon : Neon {
+  static constexpr bool kLooksUpLevels = false;
   struct Wide {
     int64x2_t lo, hi;
   };

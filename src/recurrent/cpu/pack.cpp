@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "recurrent/cpu/level_table.h"
 #include "runtime/memory.h"
 
 namespace qcore {
@@ -84,14 +85,14 @@ CodeProduct pack_product(const ProductParts& parts, PackedProduct& memory) {
   return product;
 }
 
-CellTable pack_table(const std::vector<std::int32_t>& codes, const FixedFormat& format,
-                     std::vector<std::uint16_t>& memory) {
+CellTable pack_table(const std::vector<std::int32_t>& codes, const FixedFormat& format, PackedTable& memory) {
   const int entry_bytes = format.bits <= 8 ? 1 : 2;
-  memory.assign(ceil_div(codes.size() * entry_bytes, 2), 0);
-  auto* bytes = reinterpret_cast<std::uint8_t*>(memory.data());
+  memory.entries.assign(ceil_div(codes.size() * entry_bytes, 2), 0);
+  auto* bytes = reinterpret_cast<std::uint8_t*>(memory.entries.data());
   for (std::size_t i = 0; i < codes.size(); ++i)
     std::memcpy(bytes + i * entry_bytes, &codes[i], entry_bytes);  // little-endian
-  return {memory.data(), entry_bytes == 1, format.is_signed};
+  if (entry_bytes == 1) memory.levels = make_levels(codes);
+  return {bytes, entry_bytes == 1, format.is_signed, memory.levels ? &*memory.levels : nullptr};
 }
 
 }  // namespace qcore

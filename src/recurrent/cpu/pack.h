@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "qcore/recurrent/fixed_format.h"
@@ -37,8 +38,13 @@ struct ProductParts {
 
 CodeProduct pack_product(const ProductParts& parts, PackedProduct& memory);
 
-CellTable pack_table(const std::vector<std::int32_t>& codes, const FixedFormat& format,
-                     std::vector<std::uint16_t>& memory);
+// The memory behind a CellTable.
+struct PackedTable {
+  std::vector<std::uint16_t> entries;
+  std::optional<LevelTable> levels;
+};
+
+CellTable pack_table(const std::vector<std::int32_t>& codes, const FixedFormat& format, PackedTable& memory);
 
 inline std::int64_t reach(const numerics::CodeRange& range) {
   return std::max<std::int64_t>(range.hi, -std::int64_t{range.lo});

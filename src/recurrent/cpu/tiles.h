@@ -208,6 +208,8 @@ struct RecurrentTiles {
       });
   }
   static void look_up(const CellTable& table, std::int32_t (*values)[kLanes], int vectors) {
+    if constexpr (V::kLooksUpLevels)
+      if (table.levels) return V::look_up(*table.levels, values, vectors);
     if (table.bytes)
       table.is_signed ? look_up<std::int8_t>(table, values, vectors) : look_up<std::uint8_t>(table, values, vectors);
     else
