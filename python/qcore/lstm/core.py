@@ -14,6 +14,8 @@ from qcore.lstm.formats import TENSORS, Config
 from qcore.lstm.integers import Cell
 from qcore.lstm.weights import LstmWeights
 
+_PLAIN = {np.dtype(name) for name in ("float32", "float16", "int8", "int16")}
+
 Layer = list[tuple[_core.QuantizedLstm, dict[str, Any]]]
 """The core's object of each direction, with the parameters that files and reports need."""
 
@@ -65,6 +67,8 @@ class LstmCore(RecurrentLayers):
         self.tensors = self.cell_type.formats
         self._stack = _core.LstmStack.make([core for layer in layers for core, _ in layer], len(layers[0]), reverse)
         self._state_dtypes = [str(self.format(name).dtype) for name in ("h", "c")]
+        self._state_kinds = tuple(np.dtype(name) for name in self._state_dtypes)
+        self._sizes = (self.input_size, self.output_size, self.hidden_size, self.num_layers * self.directions)
 
     def __repr__(self) -> str:
         kind = "bidirectional, " if self.directions == 2 else "reverse, " if self.reverse else ""
@@ -109,7 +113,9 @@ class LstmCore(RecurrentLayers):
             )
         first, second, _ = x.shape
         batch = first if self.batch_first else second
-        shape = (first, second, self.directions * self.output_size)
+        shape = (first, second, self.directions * self._sizes[1])
+        if type(x) is np.ndarray and x.dtype in _PLAIN and h0 is c0 is lengths is out is stream is None:
+            return self._plain_run(x, None, None, shape, batch)
         return self._run(x, h0, c0, shape, batch, None, checked_lengths("lstm", lengths), out, stream)
 
     forward = __call__
@@ -139,6 +145,9 @@ class LstmCore(RecurrentLayers):
                 f"lstm: x has shape {list(x.shape)}, expected [B, C] with C = {self.input_size}"
             )
         batch = x.shape[0]
+        if type(x) is np.ndarray and x.dtype in _PLAIN and reset is out is stream is None and self._is_plain(state, batch):
+            y, h, c = self._plain_run(x, *state, (batch, self._sizes[1]), batch)
+            return y, (h, c)
         h, c = self._checked_state(state, batch)
         if reset is not None:
             mask = checked_mask("lstm", reset, batch)
@@ -147,6 +156,20 @@ class LstmCore(RecurrentLayers):
                 h, c = restarted(h, mask, zeros), restarted(c, mask, [0] * self.num_layers)
         y, h, c = self._run(x, h, c, (batch, self.output_size), batch, self._state_dtypes, None, out, stream)
         return y, (h, c)
+
+    def _plain_run(self, x: Any, h0: Any, c0: Any, shape: tuple[int, ...], batch: int) -> tuple[Any, Any, Any]:
+        """Run on NumPy's arrays without options: the general way takes most of the time of a small call.
+
+        The last states are codes after states, as x otherwise.
+        """
+        _, state_size, size, rows = self._sizes
+        floating = x.dtype.kind == "f"
+        h_kind, c_kind = (x.dtype, x.dtype) if floating and h0 is None else self._state_kinds
+        y = _arrays.empty_numpy(shape, x.dtype if floating else self._state_kinds[0])
+        h = _arrays.empty_numpy((rows, batch, state_size), h_kind)
+        c = _arrays.empty_numpy((rows, batch, size), c_kind)
+        self._stack.run(x, h0, c0, y, h, c, self.batch_first and len(shape) == 3, None, 0)
+        return y, h, c
 
     def _run(
         self,
@@ -182,6 +205,18 @@ class LstmCore(RecurrentLayers):
             address,
         )
         return (backend.result(y, x) if out is None else out), backend.result(h, x), backend.result(c, x)
+
+    def _is_plain(self, state: Any, batch: int) -> bool:
+        """Return whether a state is NumPy's arrays as the last step returned them."""
+        if type(state) is not tuple or len(state) != 2:
+            return False
+        (h, c), (h_kind, c_kind) = state, self._state_kinds
+        _, state_size, size, rows = self._sizes
+        return (
+            type(h) is type(c) is np.ndarray
+            and (h.dtype, c.dtype) == (h_kind, c_kind)
+            and (h.shape, c.shape) == ((rows, batch, state_size), (rows, batch, size))
+        )
 
     def _checked_state(self, state: Any, batch: int) -> tuple[Any, Any]:
         if state is None:

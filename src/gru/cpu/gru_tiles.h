@@ -11,6 +11,7 @@ template <class V, class Dot, bool SignedInputs = false>
 struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
   using Base = RecurrentTiles<V, Dot, kGruGates, SignedInputs>;
   using Base::gate_offset;
+  using typename Base::Codes;
   using Base::kLanes;
   using Base::kMaxRows;
   using Base::lesser;
@@ -28,8 +29,8 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     int vectors = 0;
     std::int64_t row[kMaxRows], channel[kMaxRows];
     alignas(64) std::int32_t wx[kMaxRows][kGruGates][kLanes], rh[kMaxRows][kGruGates][kLanes], h[kMaxRows][kLanes];
-    alignas(64) std::int32_t z[kMaxRows][kLanes], r[kMaxRows][kLanes], g[kMaxRows][kLanes], rb[kMaxRows][kLanes],
-        rrh[kMaxRows][kLanes], next_h[kMaxRows][kLanes];
+    alignas(64) Codes z, r, g;
+    alignas(64) std::int32_t rb[kMaxRows][kLanes], rrh[kMaxRows][kLanes], next_h[kMaxRows][kLanes];
   };
 
   // The cell's stages one after the other for all vectors: each is short enough that the processor has several vectors'
@@ -51,29 +52,29 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
       numerics::GruOutputs<L> out;
       for (int v = 0; v < b.vectors; ++v) {
         Stages::gates(inputs(b, v), biases(layer, b.channel[v]), c, out);
-        V::store(b.z[v], numerics::table_index<L>(out.z_pre, c.z_pre));
-        V::store(b.r[v], numerics::table_index<L>(out.r_pre, c.r_pre));
+        Base::store_index(b.z[v], out.z_pre, c.z_pre);
+        Base::store_index(b.r[v], out.r_pre, c.r_pre);
       }
       look_up(layer.tables[0], b.z, b.vectors);
       look_up(layer.tables[1], b.r, b.vectors);
       if constexpr (Stages::kResetsState)
         for (int v = 0; v < b.vectors; ++v)
-          V::store(b.rrh[v], numerics::gru_reset_state<L>(V::load(b.r[v]), V::load(b.h[v]), c));
+          V::store(b.rrh[v], numerics::gru_reset_state<L>(Base::load_codes(b.r[v], layer.tables[1]), V::load(b.h[v]), c));
     }
 
     static void new_state(const GruLayer& layer, Batch& b) {
       const numerics::GruCell& c = layer.cell;
       numerics::GruOutputs<L> out;
       for (int v = 0; v < b.vectors; ++v) {
-        out.r = V::load(b.r[v]);
+        out.r = Base::load_codes(b.r[v], layer.tables[1]);
         Stages::candidate(inputs(b, v), biases(layer, b.channel[v]), c, out);
-        V::store(b.g[v], numerics::table_index<L>(out.g_pre, c.g_pre));
+        Base::store_index(b.g[v], out.g_pre, c.g_pre);
         if constexpr (Stages::kStaged) V::store(b.rb[v], out.rb);
       }
       look_up(layer.tables[2], b.g, b.vectors);
       for (int v = 0; v < b.vectors; ++v) {
-        out.z = V::load(b.z[v]);
-        out.g = V::load(b.g[v]);
+        out.z = Base::load_codes(b.z[v], layer.tables[0]);
+        out.g = Base::load_codes(b.g[v], layer.tables[2]);
         Stages::state(inputs(b, v), c, out);
         V::store(b.next_h[v], out.h);
       }
@@ -95,9 +96,9 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
           const auto out = numerics::gru_cell<L, Stages>(
               {{wx[0][lane], wx[1][lane], wx[2][lane]}, {rh[0][lane], rh[1][lane], rh[2][lane]}, b.h[v][lane]}, biases,
               layer.scalar_cell, tables);
-          b.z[v][lane] = static_cast<std::int32_t>(out.z);
-          b.r[v][lane] = static_cast<std::int32_t>(out.r);
-          b.g[v][lane] = static_cast<std::int32_t>(out.g);
+          b.z[v][lane] = static_cast<std::int16_t>(out.z);
+          b.r[v][lane] = static_cast<std::int16_t>(out.r);
+          b.g[v][lane] = static_cast<std::int16_t>(out.g);
           b.rb[v][lane] = static_cast<std::int32_t>(out.rb);
           b.next_h[v][lane] = static_cast<std::int32_t>(out.h);
         }
@@ -130,7 +131,7 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
         batch_.row[v] = row;
         batch_.channel[v] = slice * kLanes;
         V::store(batch_.h[v], load_state(tile_.h, layer_.state.input_planes, row, slice * kLanes, h_bias_));
-        if constexpr (kPart == Part::new_state) V::store(batch_.z[v], V::load(update_at(row, slice * kLanes)));
+        if constexpr (kPart == Part::new_state) memcpy(batch_.z[v], update_at(row, slice * kLanes), sizeof batch_.z[v]);
       }
     }
 
@@ -169,7 +170,7 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     void store_reset(int v) {
       const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
       const std::int32_t bias = layer_.second.input_bias + layer_.reset_zero;
-      V::store(update_at(row, channel), V::load(batch_.z[v]));
+      memcpy(update_at(row, channel), batch_.z[v], sizeof batch_.z[v]);
       store_state(tile_.second, layer_.second.input_planes, row, channel, V::load(batch_.rrh[v]), bias);
       if (tile_.gates.data) store_first_gates(v);
     }
@@ -177,8 +178,8 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     void store_first_gates(int v) {
       const int count = static_cast<int>(lesser(kLanes, layer_.size - batch_.channel[v]));
       const bool active = tile_.places[batch_.row[v]].active;
-      store_gates(v, 0, batch_.z[v], 0, count, active);
-      store_gates(v, 1, batch_.r[v], 0, count, active);
+      store_gate(v, 0, batch_.z, count, active);
+      store_gate(v, 1, batch_.r, count, active);
     }
 
     void store(int v) {
@@ -192,14 +193,23 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
       if (!tile_.gates.data) return;
       const std::int32_t* rh = layer_.staged ? batch_.rb[v] : batch_.rh[v][2];
       if (kPart == Part::whole) store_first_gates(v);
-      store_gates(v, 2, batch_.g[v], 0, count, active);
-      store_gates(v, 3, rh, layer_.rb_zero, count, active);
+      store_gate(v, 2, batch_.g, count, active);
+      store_codes(v, 3, [&](int lane) { return rh[lane] + layer_.rb_zero; }, count, active);
     }
 
-    void store_gates(int v, int gate, const std::int32_t* values, std::int32_t zero, int count, bool active) {
+    void store_gate(int v, int gate, const Codes& codes, int count, bool active) {
+      const bool is_signed = layer_.tables[gate].is_signed;
+      const auto code = [&](int lane) -> std::int32_t {
+        return is_signed ? codes[v][lane] : static_cast<std::uint16_t>(codes[v][lane]);
+      };
+      store_codes(v, gate, code, count, active);
+    }
+
+    template <class Code>
+    void store_codes(int v, int tensor, const Code& code, int count, bool active) {
       auto* to = static_cast<std::int32_t*>(tile_.gates.data) + tile_.places[batch_.row[v]].gates +
-                 (gate * layer_.size + batch_.channel[v]) * tile_.gates.stride;
-      for (int lane = 0; lane < count; ++lane) to[lane * tile_.gates.stride] = active ? values[lane] + zero : 0;
+                 (tensor * layer_.size + batch_.channel[v]) * tile_.gates.stride;
+      for (int lane = 0; lane < count; ++lane) to[lane * tile_.gates.stride] = active ? code(lane) : 0;
     }
 
     const GruLayer& layer_;

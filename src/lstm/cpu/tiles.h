@@ -11,6 +11,7 @@ template <class V, class Dot, bool SignedInputs = false>
 struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
   using Base = RecurrentTiles<V, Dot, kLstmGates, SignedInputs>;
   using Base::gate_offset;
+  using typename Base::Codes;
   using Base::kLanes;
   using Base::kMaxRows;
   using Base::lesser;
@@ -21,76 +22,88 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
   using typename Base::I;
   using typename Base::Sums;
 
-  // Inputs and outputs of the cell: vectors of kLanes channels of a row each. `gates` are arguments, then results.
+  // Inputs and outputs of the cell: vectors of kLanes channels of a row each.
   struct Batch {
     int vectors = 0;
     std::int64_t row[kMaxRows], channel[kMaxRows];
-    alignas(64) std::int32_t wx[kMaxRows][kLstmGates][kLanes], rh[kMaxRows][kLstmGates][kLanes];
-    alignas(64) std::int32_t gates[kLstmGates][kMaxRows][kLanes], c_tanh[kMaxRows][kLanes];
-    alignas(64) std::int32_t c[kMaxRows][kLanes], next_c[kMaxRows][kLanes], m[kMaxRows][kLanes];
+    const std::int32_t* c[kMaxRows];
+    alignas(64) std::int32_t next_c[kMaxRows][kLanes];
+    alignas(64) Codes gates[kLstmGates], c_tanh;
+    alignas(64) std::int32_t o_argument[kMaxRows][kLanes];  // of cells with peepholes, until c' is known
+    // Of the scalar cell.
+    alignas(64) std::int32_t wx[kMaxRows][kLstmGates][kLanes], rh[kMaxRows][kLstmGates][kLanes], m[kMaxRows][kLanes];
   };
 
   // The cell's stages one after the other for all vectors: each is short enough that the processor has several vectors'
   // instructions in flight.
   template <class L, bool kPeepholes>
   struct VectorCell {
-    static void run(const LstmLayer& layer, Batch& b) {
-      const numerics::LstmCell& cell = layer.cell;
+    // The arguments of the gates of a vector.
+    QCORE_NUMERIC void begin(const LstmLayer& layer, const numerics::LstmCell& cell, const I (&wx)[kLstmGates],
+                             const I (&rh)[kLstmGates], int v, Batch& b) {
       numerics::LstmInputs<L> in;
       numerics::LstmOutputs<L> out;
-      const auto load_peephole = [&](int i, int v) { in.peepholes[i] = V::load(&layer.peepholes[i][b.channel[v]]); };
-      for (int v = 0; v < b.vectors; ++v) {
-        repeat<kLstmGates>([&](int gate) QCORE_UNROLLED {
-          in.wx[gate] = V::load(b.wx[v][gate]);
-          in.rh[gate] = V::load(b.rh[v][gate]);
-        });
-        if constexpr (kPeepholes) {
-          in.c = V::load(b.c[v]);
-          load_peephole(0, v);
-          load_peephole(1, v);
-        }
-        numerics::lstm_arguments<L, kPeepholes>(in, cell, out);
-        repeat<kFirstGates>([&](int gate) QCORE_UNROLLED {
-          V::store(b.gates[gate][v], numerics::table_index<L>(out.pre[gate], cell.pre[gate]));
-        });
-        if constexpr (kPeepholes) V::store(b.gates[3][v], out.pre[3]);
+      repeat<kLstmGates>([&](int gate) QCORE_UNROLLED {
+        in.wx[gate] = wx[gate];
+        in.rh[gate] = rh[gate];
+      });
+      if constexpr (kPeepholes) {
+        in.c = V::load(b.c[v]);
+        for (int i = 0; i < 2; ++i) in.peepholes[i] = V::load(&layer.peepholes[i][b.channel[v]]);
       }
+      numerics::lstm_arguments<L, kPeepholes>(in, cell, out);
+      repeat<kFirstGates>([&](int gate)
+                              QCORE_UNROLLED { Base::store_index(b.gates[gate][v], out.pre[gate], cell.pre[gate]); });
+      if constexpr (kPeepholes) V::store(b.o_argument[v], out.pre[3]);
+    }
+
+    static void run(const LstmLayer& layer, Batch& b) {
+      const numerics::LstmCell cell = layer.cell;
+      numerics::LstmInputs<L> in;
+      numerics::LstmOutputs<L> out;
       for (int gate = 0; gate < kFirstGates; ++gate) look_up(layer.tables[gate], b.gates[gate], b.vectors);
       for (int v = 0; v < b.vectors; ++v) {
-        load_gates<L>(b, v, out);
+        repeat<3>([&](int gate)
+                      QCORE_UNROLLED { out.gates[gate] = Base::load_codes(b.gates[gate][v], layer.tables[gate]); });
         in.c = V::load(b.c[v]);
         numerics::lstm_cell_state(in, cell, out);
         V::store(b.next_c[v], out.c);
-        V::store(b.c_tanh[v], numerics::table_index<L>(out.c, cell.c));
+        Base::store_index(b.c_tanh[v], out.c, cell.c);
         if constexpr (kPeepholes) {
-          out.pre[3] = V::load(b.gates[3][v]);
-          load_peephole(2, v);
+          out.pre[3] = V::load(b.o_argument[v]);
+          in.peepholes[2] = V::load(&layer.peepholes[2][b.channel[v]]);
           numerics::lstm_output_argument(in, cell, out);
-          V::store(b.gates[3][v], numerics::table_index<L>(out.pre[3], cell.pre[3]));
+          Base::store_index(b.gates[3][v], out.pre[3], cell.pre[3]);
         }
       }
       if constexpr (kPeepholes) look_up(layer.tables[3], b.gates[3], b.vectors);
       look_up(layer.tables[kLstmGates], b.c_tanh, b.vectors);
-      for (int v = 0; v < b.vectors; ++v) {
-        load_gates<L>(b, v, out);
-        out.c_tanh = V::load(b.c_tanh[v]);
-        numerics::lstm_output(cell, out);
-        V::store(b.m[v], out.m);
-      }
+    }
+
+    QCORE_NUMERIC I m(const LstmLayer& layer, const Batch& b, int v) {
+      numerics::LstmOutputs<L> out;
+      out.gates[3] = Base::load_codes(b.gates[3][v], layer.tables[3]);
+      out.c_tanh = Base::load_codes(b.c_tanh[v], layer.tables[kLstmGates]);
+      numerics::lstm_output(layer.cell, out);
+      return out.m;
     }
 
    private:
     static constexpr int kFirstGates = kPeepholes ? 3 : kLstmGates;  // those that are looked up before c is known
   };
 
-  template <class L>
-  QCORE_NUMERIC void load_gates(const Batch& b, int v, numerics::LstmOutputs<L>& out) {
-    repeat<kLstmGates>([&](int gate) QCORE_UNROLLED { out.gates[gate] = V::load(b.gates[gate][v]); });
-  }
-
   // Where a number of the cell may need more than 32 bits: one lane after the other, by the definition.
   template <class L>
   struct ScalarCell {
+    QCORE_NUMERIC void begin(const LstmLayer&, const numerics::LstmCell&, const I (&wx)[kLstmGates],
+                             const I (&rh)[kLstmGates], int v, Batch& b) {
+      repeat<kLstmGates>([&](int gate) QCORE_UNROLLED {
+        V::store(b.wx[v][gate], wx[gate]);
+        V::store(b.rh[v][gate], rh[gate]);
+      });
+    }
+    QCORE_NUMERIC I m(const LstmLayer&, const Batch& b, int v) { return V::load(b.m[v]); }
+
     static void run(const LstmLayer& layer, Batch& b) {
       const auto& t = layer.scalar_tables;
       const numerics::LstmTables<L> tables{{t[0], t[1], t[2], t[3]}, t[4]};
@@ -125,18 +138,19 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
     void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
       Base::multiply(layer_.state, slice, tile_.h, first_row, rows, batch_.vectors, sums_);
       const I bias = V::set1(wx_bias(layer_));
+      const numerics::LstmCell& cell = layer_.cell;
       for (std::int64_t row = first_row; row < first_row + rows; ++row) {
         const int v = batch_.vectors++;
         batch_.row[v] = row;
         batch_.channel[v] = slice * kLanes;
-        I rh[kLstmGates];
+        batch_.c[v] = cell_at(row, slice * kLanes);
+        I wx[kLstmGates], rh[kLstmGates];
         Base::template rescale<kRounding>(layer_.state, slice, sums_.parts[v], tile_.sums ? tile_.sums[row] : 0, rh);
-        const std::int16_t* wx = tile_.wx + row * layer_.groups * kLstmGates * kChannelGroup + gate_offset(slice);
+        const std::int16_t* ahead = tile_.wx + row * layer_.groups * kLstmGates * kChannelGroup + gate_offset(slice);
         repeat<kLstmGates>([&](int gate) QCORE_UNROLLED {
-          V::store(batch_.rh[v][gate], rh[gate]);
-          V::store(batch_.wx[v][gate], V::add(V::load_words(wx + gate * kChannelGroup), bias));
+          wx[gate] = V::add(V::load_words(ahead + gate * kChannelGroup), bias);
         });
-        V::store(batch_.c[v], V::load(cell_at(row, slice * kLanes)));
+        Cell::begin(layer_, cell, wx, rh, v, batch_);
       }
     }
 
@@ -154,7 +168,7 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
     void store_m(int v) {
       const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
       const std::int32_t bias = layer_.second.input_bias + layer_.m_zero;
-      store_state(tile_.second, layer_.second.input_planes, row, channel, V::load(batch_.m[v]), bias);
+      store_state(tile_.second, layer_.second.input_planes, row, channel, Cell::m(layer_, batch_, v), bias);
       if (tile_.places[row].active) V::store(cell_at(row, channel), V::load(batch_.next_c[v]));
     }
 
@@ -165,7 +179,7 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
       const int planes = layer_.state.input_planes;
       I h;
       if (place.active) {
-        h = V::load(batch_.m[v]);
+        h = Cell::m(layer_, batch_, v);
         V::store(cell_at(row, channel), V::load(batch_.next_c[v]));
       } else {
         h = load_state(tile_.h, planes, row, channel, h_bias_);

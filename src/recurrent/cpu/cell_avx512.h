@@ -72,8 +72,8 @@ struct CellAvx512 : Avx512 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
   }
 
-  // The entries of 16-bit indices in int32 lanes, in place, two vectors at a time.
-  static void look_up(const LevelTable& table, std::int32_t (*values)[kLanes], int vectors) {
+  // table[index] for indices less 32768, in place, two vectors at a time: `codes` has an even number of them.
+  static void look_up(const LevelTable& table, std::int16_t (*codes)[kLanes], int vectors) {
     const auto words = [](const std::uint16_t* p, int i) { return _mm512_loadu_si512(p + 32 * i); };
     const auto all = [](int a) { return _mm512_set1_epi16(static_cast<short>(a)); };
     const Int base0 = words(table.base, 0), base1 = words(table.base, 1), rise0 = words(table.rise, 0),
@@ -83,9 +83,7 @@ struct CellAvx512 : Avx512 {
     const Int start = all(table.start), span = all(table.span), lowest = all(table.lowest), one = all(1);
     const __m128i shift = _mm_cvtsi32_si128(table.shift), rest = _mm_cvtsi32_si128(16 - table.shift);
     for (int v = 0; v < vectors; v += 2) {
-      const int other = v + 1 < vectors ? v + 1 : v;
-      const Int index = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(load(values[v]))),
-                                           _mm512_cvtepi32_epi16(load(values[other])), 1);
+      const Int index = exclusive(load(codes[v]), all(-32768));
       const Int at = _mm512_min_epu16(_mm512_subs_epu16(index, start), span);
       const Int segment = _mm512_srl_epi16(at, shift);
       const Int risen = _mm512_mulhi_epu16(_mm512_sll_epi16(at, rest), _mm512_permutex2var_epi16(rise0, segment, rise1));
@@ -97,9 +95,7 @@ struct CellAvx512 : Avx512 {
       const Int upper_half = _mm512_mask_mov_epi16(quarter(2), odd, quarter(3));
       const __mmask32 higher = _mm512_cmpge_epu16_mask(at, _mm512_mask_mov_epi16(lower_half, upper, upper_half));
       const Int found = _mm512_add_epi16(level, lowest);
-      const Int codes = _mm512_mask_add_epi16(found, higher, found, one);
-      store(values[v], _mm512_cvtepi16_epi32(_mm512_castsi512_si256(codes)));
-      if (other != v) store(values[other], _mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(codes, 1)));
+      store(codes[v], _mm512_mask_add_epi16(found, higher, found, one));
     }
   }
 };

@@ -49,6 +49,7 @@ CodeProduct pack_product(const ProductParts& parts, PackedProduct& memory) {
   memory.right.assign(count, 0);
   memory.left.assign(count, 0);
   product.narrow = parts.prepared.largest < kLaneBound;
+  int least = kMaxLaneShift;  // shift to the right
   for (std::int64_t channel = 0; channel < size; ++channel)
     for (int gate = 0; gate < parts.gates; ++gate) {
       const std::int64_t row = gate * size + channel;
@@ -65,22 +66,38 @@ CodeProduct pack_product(const ProductParts& parts, PackedProduct& memory) {
       memory.right[at] = std::max(0, shift);
       memory.left[at] = std::max(0, -shift);
       product.shifts_left = product.shifts_left || shift < 0;
+      least = std::min(least, shift);
       product.narrow = product.narrow && (parts.prepared.largest << memory.left[at]) < kLaneBound;
     }
-  const auto narrowed = [](const std::vector<std::int64_t>& offsets, std::vector<std::int32_t>& to) {
-    for (const std::int64_t offset : offsets)
-      to.push_back(static_cast<std::int32_t>(static_cast<std::uint32_t>(offset)));
+  product.rounds = least > 0;
+  const bool three_parts = product.weight_planes == 2 && product.input_planes == 2;
+  if (!product.narrow && three_parts && least > 8 && parts.prepared.largest < kDroppedBound) {
+    product.narrow = true;
+    product.dropped_bits = 8;
+  }
+  const auto split = [&](const std::vector<std::int64_t>& offsets, std::vector<std::int32_t>& upper,
+                         std::vector<std::int32_t>& low) {
+    for (const std::int64_t offset : offsets) {
+      upper.push_back(static_cast<std::int32_t>(static_cast<std::uint32_t>(offset >> product.dropped_bits)));
+      low.push_back(static_cast<std::int32_t>(offset & ((1 << product.dropped_bits) - 1)));
+    }
   };
-  narrowed(memory.offsets, memory.narrow_offsets);
-  narrowed(memory.signed_offsets, memory.narrow_signed_offsets);
-  if (product.narrow)
-    for (std::int32_t& shift : memory.right) shift = std::min(shift, kMaxLaneShift);
+  split(memory.offsets, memory.narrow_offsets, memory.low_offsets);
+  split(memory.signed_offsets, memory.narrow_signed_offsets, memory.low_signed_offsets);
+  for (std::int32_t& shift : memory.right) {
+    if (product.rounds) shift = std::max(1, shift - product.dropped_bits);  // 0 behind the last channel
+    if (product.narrow) shift = std::min(shift, kMaxLaneShift);
+    memory.halves.push_back(1 << std::min(std::max(shift - 1, 0), kMaxLaneShift));
+  }
   product.weights = static_cast<const std::int8_t*>(memory.weights.get());
   product.offsets = memory.offsets.data();
   product.narrow_offsets = memory.narrow_offsets.data();
   product.signed_offsets = memory.signed_offsets.data();
   product.narrow_signed_offsets = memory.narrow_signed_offsets.data();
+  product.low_offsets = memory.low_offsets.data();
+  product.low_signed_offsets = memory.low_signed_offsets.data();
   product.right = memory.right.data();
+  product.halves = memory.halves.data();
   product.left = memory.left.data();
   return product;
 }

@@ -17,12 +17,15 @@ constexpr std::int64_t kMaxFeatures = 32768;
 // Numbers below this can be shifted right by any amount up to 30 in int32, rounding included, and summed in fours.
 constexpr std::int64_t kLaneBound = std::int64_t{1} << 29;
 constexpr int kMaxLaneShift = 30;
+// Likewise for sums of a product without their lowest 8 bits, to which nothing but a half is added.
+constexpr std::int64_t kDroppedBound = std::int64_t{1} << 38;
 
 // The memory behind a CodeProduct.
 struct PackedProduct {
   std::shared_ptr<void> weights;
   std::vector<std::int64_t> offsets, signed_offsets;
-  std::vector<std::int32_t> narrow_offsets, narrow_signed_offsets, right, left;
+  std::vector<std::int32_t> narrow_offsets, narrow_signed_offsets, low_offsets, low_signed_offsets;
+  std::vector<std::int32_t> right, left, halves;
 };
 
 // Operands of one of the two products.

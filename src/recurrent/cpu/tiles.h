@@ -119,9 +119,38 @@ struct RecurrentTiles {
                              I (&codes)[kGates]) {
     using Lanes = VectorLanes<V, kRounding, true>;
     const int count = product.weight_planes + product.input_planes - 1;
-    const std::int64_t constant = input_sum * 128;  // of the offset of the lower plane of weights
-    const std::int64_t* offsets = SignedInputs ? product.signed_offsets : product.offsets;
     const std::int32_t* narrow_offsets = SignedInputs ? product.narrow_signed_offsets : product.narrow_offsets;
+    const auto round = [&](I total, std::int64_t at, auto fraction, I whole) QCORE_UNROLLED {
+      total = Lanes::template shifted<fraction.value != 0>(total, V::load(&product.right[at]), V::load(&product.halves[at]),
+                                                      whole);
+      return Lanes::clamped(total, product.range);
+    };
+    if (product.rounds && product.narrow && count == 1) {  // without a test for each gate
+      unroll<kGates>([&](auto gate) QCORE_UNROLLED {
+        const std::int64_t at = gate_offset(slice) + gate.value * kChannelGroup;
+        const I total = V::add(V::load(parts[gate.value][0]), V::load(&narrow_offsets[at]));
+        codes[gate.value] = round(total, at, Index<false>{}, total);
+      });
+      return;
+    }
+    const std::int64_t constant = input_sum * 128;  // of the offset of the lower plane of weights
+    const I upper = V::set1(static_cast<std::int32_t>(static_cast<std::uint32_t>(constant >> product.dropped_bits)));
+    if (product.dropped_bits) {
+      const std::int32_t* low_offsets = SignedInputs ? product.low_signed_offsets : product.low_offsets;
+      const I lower = V::set1(static_cast<std::int32_t>(constant & 255));
+      unroll<kGates>([&](auto gate) QCORE_UNROLLED {
+        // The total is 256 * (upper + part[1] + 256 * part[2]) + low.
+        const std::int64_t at = gate_offset(slice) + gate.value * kChannelGroup;
+        const auto& part = parts[gate.value];
+        const I low = V::add(V::add(V::load(part[0]), V::load(&low_offsets[at])), lower);
+        const I high = V::add(V::load(part[1]), V::shift_left(V::load(part[2]), 8));
+        const I total = V::add(V::add(V::shift_right(low, 8), V::load(&narrow_offsets[at])), V::add(upper, high));
+        const I whole = V::sign(V::sub(V::bit_and(low, V::set1(255)), V::set1(1)));
+        codes[gate.value] = round(total, at, Index<true>{}, whole);
+      });
+      return;
+    }
+    const std::int64_t* offsets = SignedInputs ? product.signed_offsets : product.offsets;
     repeat<kGates>([&](int gate) QCORE_UNROLLED {
       const std::int64_t at = gate_offset(slice) + gate * kChannelGroup;
       const std::int32_t (&part)[kMaxParts][kLanes] = parts[gate];
@@ -130,7 +159,7 @@ struct RecurrentTiles {
         I total = V::add(V::load(part[0]), V::load(&narrow_offsets[at]));
         if (count > 1) total = V::add(total, V::shift_left(V::load(part[1]), 8));
         if (count > 2) total = V::add(total, V::shift_left(V::load(part[2]), 16));
-        total = V::add(total, V::set1(static_cast<std::int32_t>(static_cast<std::uint32_t>(constant))));
+        total = V::add(total, upper);
         if (product.shifts_left) total = V::shift_left(total, V::load(&product.left[at]));
         codes[gate] = Lanes::clamped(Lanes::shifted(total, right), product.range);
       } else {
@@ -196,24 +225,35 @@ struct RecurrentTiles {
       store_centered(to.data, to.element, at + lane * to.stride, lanes[lane], format);
   }
 
+  // Codes of a function, and before their look-up the indices of their arguments, less 32768.
+  using Codes = std::int16_t[kMaxRows][kLanes];
+
+  QCORE_NUMERIC void store_index(std::int16_t* at, I argument, const numerics::CodeRange& range) {
+    V::store_words(at, V::sub(argument, V::set1(range.lo + 32768)));
+  }
+  QCORE_NUMERIC I load_codes(const std::int16_t* at, const CellTable& table) {
+    const I codes = V::load_words(at);
+    return table.is_signed ? codes : V::bit_and(codes, V::set1(0xffff));
+  }
+
   // table[index] for each index, in place. Loads one by one: a gather takes Zen 4 three times as long.
   template <class Entry>
-  static void look_up(const CellTable& table, std::int32_t (*values)[kLanes], int vectors) {
+  static void look_up(const CellTable& table, Codes& codes, int vectors) {
     const auto* entries = static_cast<const Entry*>(table.entries);
     for (int v = 0; v < vectors; ++v)
       repeat<kLanes>([&](int lane) QCORE_UNROLLED {
-        auto index = static_cast<std::uint32_t>(values[v][lane]);
+        std::int64_t index = codes[v][lane];
         asm("" : "+r"(index));  // or g++ makes the gather
-        values[v][lane] = entries[index];
+        codes[v][lane] = static_cast<std::int16_t>(entries[index + 32768]);
       });
   }
-  static void look_up(const CellTable& table, std::int32_t (*values)[kLanes], int vectors) {
+  static void look_up(const CellTable& table, Codes& codes, int vectors) {
     if constexpr (V::kLooksUpLevels)
-      if (table.levels) return V::look_up(*table.levels, values, vectors);
+      if (table.levels) return V::look_up(*table.levels, codes, vectors);
     if (table.bytes)
-      table.is_signed ? look_up<std::int8_t>(table, values, vectors) : look_up<std::uint8_t>(table, values, vectors);
+      table.is_signed ? look_up<std::int8_t>(table, codes, vectors) : look_up<std::uint8_t>(table, codes, vectors);
     else
-      table.is_signed ? look_up<std::int16_t>(table, values, vectors) : look_up<std::uint16_t>(table, values, vectors);
+      look_up<std::uint16_t>(table, codes, vectors);
   }
 
   static void inputs(const RecurrentLayer& layer, const InputTile& tile) {

@@ -40,6 +40,16 @@ struct VectorLanes {
     const I odd = V::bit_and(V::shift_right(a, n), drops);
     return V::shift_right(V::add(V::add(a, half), V::sub(odd, drops)), n);
   }
+  // n at least 1, half = 2^(n-1). kFraction: the number is `a` and a fraction from 0 to 1, which
+  // is 0 where `whole` has all bits, not 1.
+  template <bool kFraction>
+  QCORE_NUMERIC I shifted(I a, I n, I half, I whole) {
+    I less = V::sign(a);
+    if constexpr (kRounding == ShiftRounding::half_even)
+      less = V::sub(V::bit_and(V::shift_right(a, n), V::set1(1)), V::set1(1));
+    if constexpr (kFraction) less = V::bit_and(less, whole);
+    return V::shift_right(V::add(V::add(a, half), less), n);
+  }
   QCORE_NUMERIC W shifted(W a, W n) {
     const W one = V::all_wide(1), half = V::shift_right(V::shift_left(one, n), one);
     const W drops = V::sign(V::negative(n));  // all bits where some are dropped

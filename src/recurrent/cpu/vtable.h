@@ -17,14 +17,18 @@ struct CodeProduct {
   std::int64_t features, quads;  // quads: of features, with zeros to a multiple of 16 features
   int weight_planes, input_planes;
   std::int32_t input_bias;             // u = code + input_bias
-  bool narrow;                         // totals, before and after their shift, fit in int32
+  bool narrow;                         // totals without dropped_bits, before and after their shift, fit in int32
   bool shifts_left;                    // some of them
+  bool rounds;                         // every total drops a bit: all shifts are to the right, by 1 or more
+  int dropped_bits;                    // 8 where totals of two planes by two are computed without them, else 0
   const std::int64_t* offsets;         // [groups][gates][16]: added to the sum of weight * u
-  const std::int32_t* narrow_offsets;  // the same, modulo 2^32
+  const std::int32_t* narrow_offsets;  // the same without dropped_bits, modulo 2^32
   // Likewise, for sums of weight * (byte - 128) over the planes of u.
   const std::int64_t* signed_offsets;
   const std::int32_t* narrow_signed_offsets;
-  const std::int32_t *right, *left;  // [groups][gates][16]: shifts, neither negative
+  const std::int32_t *low_offsets, *low_signed_offsets;  // what dropped_bits leave out
+  const std::int32_t *right, *left;  // [groups][gates][16]: shifts, neither negative; `right` less dropped_bits
+  const std::int32_t* halves;        // of `rounds`: 2^(right - 1)
   numerics::CodeRange range;         // of the product's codes less their zero point
 };
 

@@ -167,6 +167,34 @@ void check(Random& random, const Sizes& s, const GruWidths& widths, bool extreme
   }
 }
 
+// Kernels may find the codes of 8 bits of sigmoid and tanh in other ways than in a table.
+TEST(Lstm, EveryArgumentOfGatesOfBytes) {
+  const Sizes s{1, 65536, 1, 1};
+  for (int exponent = 4; exponent <= 16; exponent += 2) {
+    LstmParameters p = small();
+    LstmFormats& f = p.formats;
+    f.x = {16, true, exponent, 0};
+    for (FixedFormat* format : {&f.wx, &f.rh, &f.i_pre, &f.f_pre, &f.o_pre}) *format = {16, true, exponent, 0};
+    f.g_pre = {16, true, exponent - 1, 100};
+    f.g.exponent = exponent % 4 ? 7 : 8;
+    p.b = {0, 0, 0, 0};
+    const auto lstm = QuantizedLstm::make(p);
+    Codes x(s.batch, f.x), h0(s.batch, f.h), c0(s.batch, f.c);
+    auto* codes = static_cast<std::int16_t*>(x.view({65536}).data);
+    for (int i = 0; i < 65536; ++i) codes[i] = static_cast<std::int16_t>(i - 32768);
+    Random random(exponent);
+    c0.fill(random, f.c);
+    Run expected = run(lstm, s, x, h0, c0, {}, false, "reference");
+    for (const KernelInfo& kernel : kernels("lstm")) {
+      if (!kernel.available || kernel.device != "cpu" || kernel.name == "reference") continue;
+      SCOPED_TRACE(kernel.name + ", exponent " + std::to_string(exponent));
+      Run got = run(lstm, s, x, h0, c0, {}, false, kernel.name);
+      EXPECT_TRUE(got.y == expected.y);
+      EXPECT_TRUE(got.c == expected.c);
+    }
+  }
+}
+
 TEST(Lstm, EveryKernelGivesTheReferencesBits) {
   Random random(6);
   const int before = get_num_threads();
