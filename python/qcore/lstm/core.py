@@ -145,7 +145,12 @@ class LstmCore(RecurrentLayers):
                 f"lstm: x has shape {list(x.shape)}, expected [B, C] with C = {self.input_size}"
             )
         batch = x.shape[0]
-        if type(x) is np.ndarray and x.dtype in _PLAIN and reset is out is stream is None and self._is_plain(state, batch):
+        if (
+            type(x) is np.ndarray
+            and x.dtype in _PLAIN
+            and reset is out is stream is None
+            and self._is_plain(state, batch)
+        ):
             y, h, c = self._plain_run(x, *state, (batch, self._sizes[1]), batch)
             return y, (h, c)
         h, c = self._checked_state(state, batch)

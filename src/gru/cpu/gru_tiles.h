@@ -11,7 +11,6 @@ template <class V, class Dot, bool SignedInputs = false>
 struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
   using Base = RecurrentTiles<V, Dot, kGruGates, SignedInputs>;
   using Base::gate_offset;
-  using typename Base::Codes;
   using Base::kLanes;
   using Base::kMaxRows;
   using Base::lesser;
@@ -19,6 +18,7 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
   using Base::look_up;
   using Base::store_elements;
   using Base::store_state;
+  using typename Base::Codes;
   using typename Base::I;
 
   // A part of a step. A cell that resets the state has two, because g needs r * h of all channels.
@@ -59,7 +59,8 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
       look_up(layer.tables[1], b.r, b.vectors);
       if constexpr (Stages::kResetsState)
         for (int v = 0; v < b.vectors; ++v)
-          V::store(b.rrh[v], numerics::gru_reset_state<L>(Base::load_codes(b.r[v], layer.tables[1]), V::load(b.h[v]), c));
+          V::store(b.rrh[v],
+                   numerics::gru_reset_state<L>(Base::load_codes(b.r[v], layer.tables[1]), V::load(b.h[v]), c));
     }
 
     static void new_state(const GruLayer& layer, Batch& b) {

@@ -11,7 +11,6 @@ template <class V, class Dot, bool SignedInputs = false>
 struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
   using Base = RecurrentTiles<V, Dot, kLstmGates, SignedInputs>;
   using Base::gate_offset;
-  using typename Base::Codes;
   using Base::kLanes;
   using Base::kMaxRows;
   using Base::lesser;
@@ -19,8 +18,10 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
   using Base::look_up;
   using Base::store_elements;
   using Base::store_state;
+  using typename Base::Codes;
   using typename Base::I;
   using typename Base::Sums;
+  using Waiting = typename Base::WaitingLookUps;
 
   // Inputs and outputs of the cell: vectors of kLanes channels of a row each.
   struct Batch {
@@ -34,8 +35,8 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
     alignas(64) std::int32_t wx[kMaxRows][kLstmGates][kLanes], rh[kMaxRows][kLstmGates][kLanes], m[kMaxRows][kLanes];
   };
 
-  // The cell's stages one after the other for all vectors: each is short enough that the processor has several vectors'
-  // instructions in flight.
+  // The cell's stages, each for all vectors of a batch: short enough that the processor has several vectors'
+  // instructions in flight. Between the stages are look-ups, some of which the products of the next batch do.
   template <class L, bool kPeepholes>
   struct VectorCell {
     // The arguments of the gates of a vector.
@@ -57,11 +58,14 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
       if constexpr (kPeepholes) V::store(b.o_argument[v], out.pre[3]);
     }
 
-    static void run(const LstmLayer& layer, Batch& b) {
+    static void look_up_gates(const LstmLayer& layer, Batch& b, Waiting& waiting) {
+      for (int gate = 0; gate < kFirstGates; ++gate) look_up(layer.tables[gate], b.gates[gate], b.vectors, waiting);
+    }
+
+    static void update(const LstmLayer& layer, Batch& b, Waiting& waiting) {
       const numerics::LstmCell cell = layer.cell;
       numerics::LstmInputs<L> in;
       numerics::LstmOutputs<L> out;
-      for (int gate = 0; gate < kFirstGates; ++gate) look_up(layer.tables[gate], b.gates[gate], b.vectors);
       for (int v = 0; v < b.vectors; ++v) {
         repeat<3>([&](int gate)
                       QCORE_UNROLLED { out.gates[gate] = Base::load_codes(b.gates[gate][v], layer.tables[gate]); });
@@ -76,8 +80,8 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
           Base::store_index(b.gates[3][v], out.pre[3], cell.pre[3]);
         }
       }
-      if constexpr (kPeepholes) look_up(layer.tables[3], b.gates[3], b.vectors);
-      look_up(layer.tables[kLstmGates], b.c_tanh, b.vectors);
+      if constexpr (kPeepholes) look_up(layer.tables[3], b.gates[3], b.vectors, waiting);
+      look_up(layer.tables[kLstmGates], b.c_tanh, b.vectors, waiting);
     }
 
     QCORE_NUMERIC I m(const LstmLayer& layer, const Batch& b, int v) {
@@ -104,7 +108,9 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
     }
     QCORE_NUMERIC I m(const LstmLayer&, const Batch& b, int v) { return V::load(b.m[v]); }
 
-    static void run(const LstmLayer& layer, Batch& b) {
+    static void look_up_gates(const LstmLayer&, Batch&, Waiting&) {}
+
+    static void update(const LstmLayer& layer, Batch& b, Waiting&) {
       const auto& t = layer.scalar_tables;
       const numerics::LstmTables<L> tables{{t[0], t[1], t[2], t[3]}, t[4]};
       for (int v = 0; v < b.vectors; ++v)
@@ -133,31 +139,40 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
     Step(const LstmLayer& layer, const StepTile& tile)
         : layer_(layer), tile_(tile), h_bias_(layer.state.input_bias + layer.h.zero) {}
 
-    void run() { Base::run_batches(layer_.size, tile_, *this); }
+    void run() {
+      Base::run_batches(layer_.size, tile_, *this);
+      finish(), finish();  // of the last two batches
+    }
 
     void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
-      Base::multiply(layer_.state, slice, tile_.h, first_row, rows, batch_.vectors, sums_);
+      Batch& batch = batches_[newest_];
+      Base::multiply(layer_.state, slice, tile_.h, first_row, rows, batch.vectors, sums_, &waiting_);
       const I bias = V::set1(wx_bias(layer_));
       const numerics::LstmCell& cell = layer_.cell;
       for (std::int64_t row = first_row; row < first_row + rows; ++row) {
-        const int v = batch_.vectors++;
-        batch_.row[v] = row;
-        batch_.channel[v] = slice * kLanes;
-        batch_.c[v] = cell_at(row, slice * kLanes);
+        const int v = batch.vectors++;
+        batch.row[v] = row;
+        batch.channel[v] = slice * kLanes;
+        batch.c[v] = cell_at(row, slice * kLanes);
         I wx[kLstmGates], rh[kLstmGates];
         Base::template rescale<kRounding>(layer_.state, slice, sums_.parts[v], tile_.sums ? tile_.sums[row] : 0, rh);
         const std::int16_t* ahead = tile_.wx + row * layer_.groups * kLstmGates * kChannelGroup + gate_offset(slice);
-        repeat<kLstmGates>([&](int gate) QCORE_UNROLLED {
-          wx[gate] = V::add(V::load_words(ahead + gate * kChannelGroup), bias);
-        });
-        Cell::begin(layer_, cell, wx, rh, v, batch_);
+        repeat<kLstmGates>(
+            [&](int gate) QCORE_UNROLLED { wx[gate] = V::add(V::load_words(ahead + gate * kChannelGroup), bias); });
+        Cell::begin(layer_, cell, wx, rh, v, batch);
       }
     }
 
+    // Moves three batches on: arguments, c and m follow one another in batches of their own, because the look-ups
+    // between them are done while the products of the next batch are computed.
     void finish() {
-      Cell::run(layer_, batch_);
-      for (int v = 0; v < batch_.vectors; ++v) layer_.has_second ? store_m(v) : store(v);
-      batch_.vectors = 0;
+      waiting_.do_all();
+      Batch& oldest = batches_[(newest_ + 1) % 3];
+      for (int v = 0; v < oldest.vectors; ++v) layer_.has_second ? store_m(oldest, v) : store(oldest, v);
+      oldest.vectors = 0;
+      Cell::update(layer_, batches_[(newest_ + 2) % 3], waiting_);
+      Cell::look_up_gates(layer_, batches_[newest_], waiting_);
+      newest_ = (newest_ + 1) % 3;
     }
 
    private:
@@ -165,22 +180,22 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
       return tile_.cell + row * layer_.groups * kChannelGroup + channel;
     }
 
-    void store_m(int v) {
-      const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
+    void store_m(const Batch& batch, int v) {
+      const std::int64_t row = batch.row[v], channel = batch.channel[v];
       const std::int32_t bias = layer_.second.input_bias + layer_.m_zero;
-      store_state(tile_.second, layer_.second.input_planes, row, channel, Cell::m(layer_, batch_, v), bias);
-      if (tile_.places[row].active) V::store(cell_at(row, channel), V::load(batch_.next_c[v]));
+      store_state(tile_.second, layer_.second.input_planes, row, channel, Cell::m(layer_, batch, v), bias);
+      if (tile_.places[row].active) V::store(cell_at(row, channel), V::load(batch.next_c[v]));
     }
 
-    void store(int v) {
-      const std::int64_t row = batch_.row[v], channel = batch_.channel[v];
+    void store(const Batch& batch, int v) {
+      const std::int64_t row = batch.row[v], channel = batch.channel[v];
       const int count = static_cast<int>(lesser(kLanes, layer_.size - channel));
       const StepPlace& place = tile_.places[row];
       const int planes = layer_.state.input_planes;
       I h;
       if (place.active) {
-        h = Cell::m(layer_, batch_, v);
-        V::store(cell_at(row, channel), V::load(batch_.next_c[v]));
+        h = Cell::m(layer_, batch, v);
+        V::store(cell_at(row, channel), V::load(batch.next_c[v]));
       } else {
         h = load_state(tile_.h, planes, row, channel, h_bias_);
       }
@@ -192,7 +207,9 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
     const StepTile& tile_;
     const std::int32_t h_bias_;
     Sums sums_;
-    Batch batch_;
+    Batch batches_[3];
+    int newest_ = 0;
+    Waiting waiting_;
   };
 
   template <ShiftRounding kRounding>

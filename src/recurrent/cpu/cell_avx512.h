@@ -86,7 +86,8 @@ struct CellAvx512 : Avx512 {
       const Int index = exclusive(load(codes[v]), all(-32768));
       const Int at = _mm512_min_epu16(_mm512_subs_epu16(index, start), span);
       const Int segment = _mm512_srl_epi16(at, shift);
-      const Int risen = _mm512_mulhi_epu16(_mm512_sll_epi16(at, rest), _mm512_permutex2var_epi16(rise0, segment, rise1));
+      const Int risen =
+          _mm512_mulhi_epu16(_mm512_sll_epi16(at, rest), _mm512_permutex2var_epi16(rise0, segment, rise1));
       const Int line = _mm512_add_epi16(_mm512_permutex2var_epi16(base0, segment, base1), risen);
       const Int level = _mm512_srli_epi16(line, 8);
       const __mmask32 upper = _mm512_movepi16_mask(line), odd = _mm512_movepi16_mask(_mm512_add_epi16(line, line));

@@ -22,6 +22,39 @@ struct RecurrentTiles {
     alignas(64) std::int32_t parts[kMaxRows][kGates][kMaxParts][kLanes];
   };
 
+  // Codes of a function, and before their look-up the indices of their arguments, less 32768.
+  using Codes = std::int16_t[kMaxRows][kLanes];
+
+  // Look-ups in tables of 16 bits that wait for the loops of products, whose dot products leave the units for loads and
+  // stores idle: a few after every four features.
+  class WaitingLookUps {
+   public:
+    void add(const CellTable& table, Codes& codes, int vectors) {
+      if (vectors == 0) return;
+      ranges_[count_++] = {static_cast<const std::uint16_t*>(table.entries), codes[0], codes[0] + vectors * kLanes};
+    }
+    QCORE_INLINE bool any() const { return first_ < count_; }
+    QCORE_INLINE void do_some() {
+      Range& range = ranges_[first_];
+      look_up<kAtOnce>(range.entries, range.at);
+      range.at += kAtOnce;
+      if (range.at == range.end) ++first_;
+    }
+    void do_all() {
+      while (any()) do_some();
+      first_ = count_ = 0;
+    }
+
+   private:
+    static constexpr int kAtOnce = kLanes < 8 ? kLanes : 8;
+    struct Range {
+      const std::uint16_t* entries;
+      std::int16_t *at, *end;
+    };
+    Range ranges_[8];
+    int first_ = 0, count_ = 0;
+  };
+
   // Rows at a time by NW planes of weights and NX of inputs, so that sums stay in registers; a power of two.
   static constexpr int rows_at_once(int nw, int nx) {
     int rows = kMaxRows;
@@ -32,7 +65,7 @@ struct RecurrentTiles {
   // kSplit: interleaved partial sums where a few rows are too few chains of dependent instructions.
   template <int NW, int NX, int kRows, int kSplit>
   static void multiply_rows(const std::int8_t* w, std::int64_t quads, const BytePlanes& u, std::int64_t first_row,
-                            std::int64_t first_vector, Sums& sums) {
+                            std::int64_t first_vector, Sums& sums, WaitingLookUps* waiting) {
     constexpr int kParts = NW + NX - 1;
     constexpr std::int64_t kPlaneBytes = kChannelGroup * 4, kQuadBytes = kPlaneBytes * kGates * NW;
     I acc[kSplit][kRows][kGates][kParts];
@@ -43,7 +76,8 @@ struct RecurrentTiles {
       });
     });
     const std::uint8_t* inputs = u.row(first_row);
-    for (std::int64_t quad = 0; quad < quads; quad += kSplit, w += kSplit * kQuadBytes, inputs += 4 * kSplit)
+    for (std::int64_t quad = 0; quad < quads; quad += kSplit, w += kSplit * kQuadBytes, inputs += 4 * kSplit) {
+      if (waiting && waiting->any()) waiting->do_some();
       repeat<kSplit>([&](int s) QCORE_UNROLLED {
         typename Dot::Weights weights[kGates][NW];
         repeat<kGates>([&](int g) QCORE_UNROLLED {
@@ -64,6 +98,7 @@ struct RecurrentTiles {
           });
         });
       });
+    }
     repeat<kRows>([&](int r) QCORE_UNROLLED {
       repeat<kGates>([&](int g) QCORE_UNROLLED {
         repeat<kParts>([&](int p) QCORE_UNROLLED {
@@ -77,33 +112,36 @@ struct RecurrentTiles {
 
   template <int NW, int NX>
   static void multiply(const std::int8_t* w, std::int64_t quads, const BytePlanes& u, std::int64_t first_row,
-                       std::int64_t rows, std::int64_t vector, Sums& sums) {
+                       std::int64_t rows, std::int64_t vector, Sums& sums, WaitingLookUps* waiting) {
     constexpr int kAtOnce = rows_at_once(NW, NX), kSums = kGates * (NW + NX - 1);
     constexpr int kSplit1 = 4 * kSums <= Dot::kMaxSums ? 4 : 2 * kSums <= Dot::kMaxSums ? 2 : 1;
     constexpr int kSplit2 = kSplit1 >= 2 ? kSplit1 / 2 : 1;
     const std::int64_t end = first_row + rows;
     std::int64_t row = first_row;
     if constexpr (kAtOnce >= 8)
-      for (; row + 8 <= end; row += 8, vector += 8) multiply_rows<NW, NX, 8, 1>(w, quads, u, row, vector, sums);
+      for (; row + 8 <= end; row += 8, vector += 8)
+        multiply_rows<NW, NX, 8, 1>(w, quads, u, row, vector, sums, waiting);
     if constexpr (kAtOnce >= 4)
-      for (; row + 4 <= end; row += 4, vector += 4) multiply_rows<NW, NX, 4, 1>(w, quads, u, row, vector, sums);
+      for (; row + 4 <= end; row += 4, vector += 4)
+        multiply_rows<NW, NX, 4, 1>(w, quads, u, row, vector, sums, waiting);
     if constexpr (kAtOnce >= 2)
-      for (; row + 2 <= end; row += 2, vector += 2) multiply_rows<NW, NX, 2, kSplit2>(w, quads, u, row, vector, sums);
-    for (; row < end; ++row, ++vector) multiply_rows<NW, NX, 1, kSplit1>(w, quads, u, row, vector, sums);
+      for (; row + 2 <= end; row += 2, vector += 2)
+        multiply_rows<NW, NX, 2, kSplit2>(w, quads, u, row, vector, sums, waiting);
+    for (; row < end; ++row, ++vector) multiply_rows<NW, NX, 1, kSplit1>(w, quads, u, row, vector, sums, waiting);
   }
 
   // Up to kMaxRows rows of a slice (kLanes channels of a group), into as many vectors of `sums` from `vector` on.
   static void multiply(const CodeProduct& product, std::int64_t slice, const BytePlanes& u, std::int64_t first_row,
-                       std::int64_t rows, std::int64_t vector, Sums& sums) {
+                       std::int64_t rows, std::int64_t vector, Sums& sums, WaitingLookUps* waiting = nullptr) {
     const std::int8_t* w = product.weights + slice / kSlices * product.group_bytes + slice % kSlices * kLanes * 4;
     if (product.weight_planes == 1 && product.input_planes == 1)
-      multiply<1, 1>(w, product.quads, u, first_row, rows, vector, sums);
+      multiply<1, 1>(w, product.quads, u, first_row, rows, vector, sums, waiting);
     else if (product.weight_planes == 1)
-      multiply<1, 2>(w, product.quads, u, first_row, rows, vector, sums);
+      multiply<1, 2>(w, product.quads, u, first_row, rows, vector, sums, waiting);
     else if (product.input_planes == 1)
-      multiply<2, 1>(w, product.quads, u, first_row, rows, vector, sums);
+      multiply<2, 1>(w, product.quads, u, first_row, rows, vector, sums, waiting);
     else
-      multiply<2, 2>(w, product.quads, u, first_row, rows, vector, sums);
+      multiply<2, 2>(w, product.quads, u, first_row, rows, vector, sums, waiting);
   }
 
   // Where arrays of [groups][gates][16] have a slice's first gate.
@@ -121,8 +159,8 @@ struct RecurrentTiles {
     const int count = product.weight_planes + product.input_planes - 1;
     const std::int32_t* narrow_offsets = SignedInputs ? product.narrow_signed_offsets : product.narrow_offsets;
     const auto round = [&](I total, std::int64_t at, auto fraction, I whole) QCORE_UNROLLED {
-      total = Lanes::template shifted<fraction.value != 0>(total, V::load(&product.right[at]), V::load(&product.halves[at]),
-                                                      whole);
+      total = Lanes::template shifted<fraction.value != 0>(total, V::load(&product.right[at]),
+                                                           V::load(&product.halves[at]), whole);
       return Lanes::clamped(total, product.range);
     };
     if (product.rounds && product.narrow && count == 1) {  // without a test for each gate
@@ -225,9 +263,6 @@ struct RecurrentTiles {
       store_centered(to.data, to.element, at + lane * to.stride, lanes[lane], format);
   }
 
-  // Codes of a function, and before their look-up the indices of their arguments, less 32768.
-  using Codes = std::int16_t[kMaxRows][kLanes];
-
   QCORE_NUMERIC void store_index(std::int16_t* at, I argument, const numerics::CodeRange& range) {
     V::store_words(at, V::sub(argument, V::set1(range.lo + 32768)));
   }
@@ -236,16 +271,18 @@ struct RecurrentTiles {
     return table.is_signed ? codes : V::bit_and(codes, V::set1(0xffff));
   }
 
-  // table[index] for each index, in place. Loads one by one: a gather takes Zen 4 three times as long.
+  // entries[index] for kCount indices, in place. Loads one by one: a gather takes Zen 4 three times as long.
+  template <int kCount, class Entry>
+  QCORE_NUMERIC void look_up(const Entry* entries, std::int16_t* codes) {
+    repeat<kCount>([&](int i) QCORE_UNROLLED {
+      std::intptr_t index = codes[i];
+      asm("" : "+r"(index));  // or g++ makes the gather
+      codes[i] = static_cast<std::int16_t>(entries[index + 32768]);
+    });
+  }
   template <class Entry>
   static void look_up(const CellTable& table, Codes& codes, int vectors) {
-    const auto* entries = static_cast<const Entry*>(table.entries);
-    for (int v = 0; v < vectors; ++v)
-      repeat<kLanes>([&](int lane) QCORE_UNROLLED {
-        std::int64_t index = codes[v][lane];
-        asm("" : "+r"(index));  // or g++ makes the gather
-        codes[v][lane] = static_cast<std::int16_t>(entries[index + 32768]);
-      });
+    for (int v = 0; v < vectors; ++v) look_up<kLanes>(static_cast<const Entry*>(table.entries), codes[v]);
   }
   static void look_up(const CellTable& table, Codes& codes, int vectors) {
     if constexpr (V::kLooksUpLevels)
@@ -254,6 +291,10 @@ struct RecurrentTiles {
       table.is_signed ? look_up<std::int8_t>(table, codes, vectors) : look_up<std::uint8_t>(table, codes, vectors);
     else
       look_up<std::uint16_t>(table, codes, vectors);
+  }
+  // The same, at once or later.
+  static void look_up(const CellTable& table, Codes& codes, int vectors, WaitingLookUps& waiting) {
+    table.bytes ? look_up(table, codes, vectors) : waiting.add(table, codes, vectors);
   }
 
   static void inputs(const RecurrentLayer& layer, const InputTile& tile) {

@@ -32,22 +32,22 @@ struct CodeProduct {
   numerics::CodeRange range;         // of the product's codes less their zero point
 };
 
-// A table of bytes that do not fall, for vectors of 16-bit lanes without loads. An entry is `lowest` and its level, 0 to
-// 255. Straight lines between the ends of 64 segments find the level, or the one below it; the index from which the next
-// level is right decides.
+// A table of bytes that do not fall, for vectors of 16-bit lanes without loads. An entry is `lowest` and its level, 0
+// to 255. Straight lines between the ends of 64 segments find the level, or the one below it; the index from which the
+// next level is right decides.
 struct LevelTable {
   static constexpr int kSegments = 64, kLevels = 256;
   std::uint16_t base[kSegments], rise[kSegments];  // of a segment, 256 for each level
   std::uint16_t next[kLevels];                     // first position whose level is higher, or 65535
-  std::uint16_t start, span;  // a position is an index less `start`, within 0 .. span
-  int shift;                  // a position's bits within its segment
+  std::uint16_t start, span;                       // a position is an index less `start`, within 0 .. span
+  int shift;                                       // a position's bits within its segment
   std::int16_t lowest;
 };
 
 // A gate's codes in as few bytes as hold them.
 struct CellTable {
   const void* entries;
-  bool bytes, is_signed;      // bytes: int8 or uint8, else 16 bits
+  bool bytes, is_signed;     // bytes: int8 or uint8, else 16 bits
   const LevelTable* levels;  // the same entries; null where it cannot hold them
 };
 

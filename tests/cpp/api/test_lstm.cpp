@@ -184,11 +184,11 @@ TEST(Lstm, EveryArgumentOfGatesOfBytes) {
     for (int i = 0; i < 65536; ++i) codes[i] = static_cast<std::int16_t>(i - 32768);
     Random random(exponent);
     c0.fill(random, f.c);
-    Run expected = run(lstm, s, x, h0, c0, {}, false, "reference");
+    auto expected = run(lstm, s, x, h0, c0, {}, false, "reference");
     for (const KernelInfo& kernel : kernels("lstm")) {
       if (!kernel.available || kernel.device != "cpu" || kernel.name == "reference") continue;
       SCOPED_TRACE(kernel.name + ", exponent " + std::to_string(exponent));
-      Run got = run(lstm, s, x, h0, c0, {}, false, kernel.name);
+      auto got = run(lstm, s, x, h0, c0, {}, false, kernel.name);
       EXPECT_TRUE(got.y == expected.y);
       EXPECT_TRUE(got.c == expected.c);
     }
