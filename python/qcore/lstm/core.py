@@ -151,7 +151,7 @@ class LstmCore(RecurrentLayers):
             and reset is out is stream is None
             and self._is_plain(state, batch)
         ):
-            y, h, c = self._plain_run(x, *state, (batch, self._sizes[1]), batch)
+            y, h, c = self._plain_run(x, state[0], state[1], (batch, self._sizes[1]), batch)
             return y, (h, c)
         h, c = self._checked_state(state, batch)
         if reset is not None:

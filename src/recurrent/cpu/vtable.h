@@ -32,9 +32,9 @@ struct CodeProduct {
   numerics::CodeRange range;         // of the product's codes less their zero point
 };
 
-// A table of bytes that do not fall, for vectors of 16-bit lanes without loads. An entry is `lowest` and its level, 0
-// to 255. Straight lines between the ends of 64 segments find the level, or the one below it; the index from which the
-// next level is right decides.
+// A table of bytes that do not fall, for vectors of 16-bit lanes that look entries up in registers. An entry is
+// `lowest` plus its level, 0 to 255. A straight line in each of 64 segments gives the level or the one below it; the
+// first position of the next level tells which.
 struct LevelTable {
   static constexpr int kSegments = 64, kLevels = 256;
   std::uint16_t base[kSegments], rise[kSegments];  // of a segment, 256 for each level
