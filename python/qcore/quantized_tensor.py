@@ -266,21 +266,28 @@ class QuantizedTensor:
     def _parameters(self) -> npt.NDArray[np.float32]:
         return _arrays.empty_numpy((self.shape[0], self._handle.blocks), np.dtype(np.float32))
 
-    def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
+    def dequantize(self, dtype: Any = None, *, out: Any = None) -> Any:
         """Compute ``scale * code + offset``, rounded once to float32, then to ``dtype``.
 
         Args:
-            dtype: float32, float16 or bfloat16, which needs ml-dtypes: a name or any library's dtype.
+            dtype: float32, float16 or bfloat16, which needs ml-dtypes: a name or any library's dtype; float32 by
+                default. Not together with ``out``.
+            out: where to write, an array of the weight's shape in host memory: float32, float16 or bfloat16 of any
+                library, any strides. It is returned. Large results are written fastest to memory that was written to
+                before, because the system fills new memory with zeros first, and that begins at a multiple of 16 bytes.
 
         Returns:
-            An array of NumPy of the weight's shape, in host memory.
+            ``out``, or an array of NumPy of the weight's shape, in host memory.
 
         Raises:
-            QcoreValueError: another dtype.
+            QcoreValueError, QcoreTypeError: another dtype or shape, or the weight is on another device than the CPU.
         """
-        name = _arrays.floating_dtype(dtype, "dequantize: dtype") or "float32"
-        out = _arrays.empty_numpy(self.shape, _arrays.numpy_dtype(name))
-        self._handle.dequantize(_arrays.readable(out, "dequantize: out"))
+        name = _arrays.floating_dtype(dtype, "dequantize: dtype")
+        if out is None:
+            out = _arrays.empty_numpy(self.shape, _arrays.numpy_dtype(name or "float32"))
+        elif name is not None:
+            raise _core.QcoreValueError("dequantize: out and dtype are both given, expected at most one of them")
+        self._handle.dequantize(_arrays.backend_of(out, "dequantize: out").writable(out, "dequantize: out"))
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -289,7 +296,8 @@ class QuantizedTensor:
             raise _core.QcoreValueError(
                 "QuantizedTensor.__array__: copy is False, expected None or True: the values are computed from codes"
             )
-        return self.dequantize() if dtype is None else self.dequantize().astype(dtype)
+        values: npt.NDArray[Any] = self.dequantize()
+        return values if dtype is None else values.astype(dtype)
 
     def storage(self) -> Any:
         """Return all that the weight has in memory, without a copy.

@@ -53,3 +53,43 @@ def test_every_kernel_gives_the_references_bits(kernel, dtype, case):
     assert got.dtype == expected.dtype
     assert got.shape == weight.shape
     np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
+
+
+@pytest.mark.parametrize("offset", [0, 16, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_results_beyond_the_caches_have_the_references_bits_in_memory_of_any_alignment(kernel, bits, dtype, offset):
+    shape = (2050, 2120)
+    weight = weight_of(shape, 64, bits, "asymmetric")
+    expected = dequantized_by("reference", weight, dtype)
+    memory = np.full(expected.nbytes + 128, 7, np.uint8)
+    begin = -memory.ctypes.data % 64 + offset
+    out = memory[begin : begin + expected.nbytes].view(dtype).reshape(shape)
+    with qcore.force_kernel("dequantize", kernel):
+        assert weight.dequantize(out=out) is out
+    np.testing.assert_array_equal(out.view(np.uint8), expected.view(np.uint8))
+    assert (memory[:begin] == 7).all()
+    assert (memory[begin + expected.nbytes :] == 7).all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_out_may_have_any_strides(kernel):
+    weight = weight_of((17, 70), 32, 4, "asymmetric")
+    out = np.full((70, 34), 7, np.float16)
+    with qcore.force_kernel("dequantize", kernel), np.errstate(over="ignore"):
+        weight.dequantize(out=out[:, ::2].T)
+    np.testing.assert_array_equal(out[:, ::2].T, dequantized_by("reference", weight, "float16"))
+    assert (out[:, 1::2] == 7).all()
+
+
+def test_errors_of_out():
+    weight = weight_of((17, 70), 32, 4, "asymmetric")
+    with pytest.raises(ValueError, match="dequantize: out and dtype are both given, expected at most one of them"):
+        weight.dequantize("float32", out=np.empty((17, 70), np.float32))
+    with pytest.raises(ValueError, match=r"dequantize: out has shape \[17, 71\], expected \[17, 70\]"):
+        weight.dequantize(out=np.empty((17, 71), np.float32))
+    with pytest.raises(TypeError, match="dequantize: out has dtype int32"):
+        weight.dequantize(out=np.empty((17, 70), np.int32))
+    with pytest.raises(TypeError, match="dequantize: out is a list"):
+        weight.dequantize(out=[1])
