@@ -1,5 +1,7 @@
 """QuantizedTensor.dequantize: every kernel against the definition, which is held to the formula in float64."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -55,17 +57,23 @@ def test_every_kernel_gives_the_references_bits(kernel, dtype, case):
     np.testing.assert_array_equal(got.view(np.uint8), expected.view(np.uint8))
 
 
+@functools.cache
+def large(bits, dtype):
+    """Return a weight whose values in `dtype` take more than 8 MB, and these."""
+    values = np.random.default_rng(4).standard_normal((2050, 2120), np.float32)
+    weight = qcore.quantize(values, bits=bits, block_size=64, scheme="asymmetric")
+    return weight, dequantized_by("reference", weight, dtype)
+
+
 @pytest.mark.parametrize("offset", [0, 16, 4])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_results_beyond_the_caches_have_the_references_bits_in_memory_of_any_alignment(kernel, bits, dtype, offset):
-    shape = (2050, 2120)
-    weight = weight_of(shape, 64, bits, "asymmetric")
-    expected = dequantized_by("reference", weight, dtype)
+    weight, expected = large(bits, dtype)
     memory = np.full(expected.nbytes + 128, 7, np.uint8)
     begin = -memory.ctypes.data % 64 + offset
-    out = memory[begin : begin + expected.nbytes].view(dtype).reshape(shape)
+    out = memory[begin : begin + expected.nbytes].view(dtype).reshape(expected.shape)
     with qcore.force_kernel("dequantize", kernel):
         assert weight.dequantize(out=out) is out
     np.testing.assert_array_equal(out.view(np.uint8), expected.view(np.uint8))
