@@ -18,8 +18,7 @@ from qcore.weight_encoding import WeightEncoding
 
 _SCHEMES = {"symmetric": True, "asymmetric": False}
 _METHODS = {name: getattr(_core.Method, name) for name in ("rtn", "mse", "awq")} | {"gptq": _core.Method.awq}
-_SAMPLED = {"rtn": "", "mse": "optional", "awq": "needed", "gptq": "needed"}
-"""Whether a method takes samples."""
+_SAMPLED = {"rtn": "", "mse": "optional", "awq": "needed", "gptq": "needed"}  # samples of a method
 _SCALE_DTYPES = {"float32": False, "float16": True}
 
 
@@ -30,8 +29,7 @@ class QuantizedTensor:
     [Co, Ci, Kh, Kw] blocked along Ci with parameters [Co, P] shared by all taps. Codes are in [-8, 7] (4 bits) or
     [-128, 127] (8 bits). Made by :func:`quantize` and :meth:`from_parts`. Compares by value; pickles.
 
-    An encoded weight, made by :meth:`from_encoded`, keeps codes of other widths and smaller parameters as they are
-    (:attr:`encoding`), on every device.
+    An encoded weight (:attr:`encoding`), made by :meth:`from_encoded`, keeps codes and parameters of other widths.
     """
 
     __slots__ = ("_handle",)
@@ -270,17 +268,14 @@ class QuantizedTensor:
         """Compute ``scale * code + offset``, rounded once to float32, then to ``dtype``.
 
         Args:
-            dtype: float32, float16 or bfloat16, which needs ml-dtypes: a name or any library's dtype; float32 by
-                default. Not together with ``out``.
-            out: where to write, an array of the weight's shape in host memory: float32, float16 or bfloat16 of any
-                library, any strides. It is returned. Large results are written fastest to memory that was written to
-                before, because the system fills new memory with zeros first, and that begins at a multiple of 16 bytes.
+            dtype: float32 (the default), float16 or bfloat16, which needs ml-dtypes; none together with ``out``.
+            out: where to write, such an array in host memory; any strides. Memory that was used before is faster.
 
         Returns:
             ``out``, or an array of NumPy of the weight's shape, in host memory.
 
         Raises:
-            QcoreValueError, QcoreTypeError: another dtype or shape, or the weight is on another device than the CPU.
+            QcoreValueError, QcoreTypeError: another dtype or shape, or the weight is not on the CPU.
         """
         name = _arrays.floating_dtype(dtype, "dequantize: dtype")
         if out is None:
@@ -296,8 +291,7 @@ class QuantizedTensor:
             raise _core.QcoreValueError(
                 "QuantizedTensor.__array__: copy is False, expected None or True: the values are computed from codes"
             )
-        values: npt.NDArray[Any] = self.dequantize()
-        return values if dtype is None else values.astype(dtype)
+        return np.asarray(self.dequantize(), dtype)
 
     def storage(self) -> Any:
         """Return all that the weight has in memory, without a copy.
