@@ -96,7 +96,7 @@ def _ggml(problem: Problem) -> list[Implementation]:
 
             def result() -> Array:
                 run(0)
-                return tensor_of(f"Q{problem.bits}_K", rows, "ggml").dequantize()
+                return np.asarray(tensor_of(f"Q{problem.bits}_K", rows, "ggml").dequantize())
 
             return Bound(run, result)
 

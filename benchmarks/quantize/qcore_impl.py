@@ -65,7 +65,8 @@ def _dequantize(data: Data) -> Bound:
     weight = qcore.QuantizedTensor.from_parts(
         codes.reshape(data.x.shape), scales[..., 0], bits=data.problem.bits, block_size=BLOCK_SIZE
     )
-    return Bound(lambda _: weight.dequantize(), weight.dequantize)
+    out = weight.dequantize()  # written to before, as the target of the copy beside it is
+    return Bound(lambda _: weight.dequantize(out=out), weight.dequantize, kernel=qcore.last_kernel("dequantize") or "")
 
 
 def _activations(data: Data) -> Bound:
@@ -74,7 +75,12 @@ def _activations(data: Data) -> Bound:
         codes, scales = activations.codes, activations.scales
         return np.asarray((codes.reshape(len(codes), -1, BLOCK_SIZE) * scales[..., None]).reshape(codes.shape))
 
-    return Bound(lambda _: qcore.quantize_activations(data.x, BLOCK_SIZE), result)
+    out = qcore.quantize_activations(data.x, BLOCK_SIZE)
+    return Bound(
+        lambda _: qcore.quantize_activations(data.x, BLOCK_SIZE, out=out),
+        result,
+        kernel=qcore.last_kernel("quantize_activations") or "",
+    )
 
 
 def _rotate(data: Data) -> Bound:

@@ -13,6 +13,9 @@ INTEGER_COMPUTE = {
     "int16": _core.ComputeMode.int16,
 }
 
+CoreActivations = tuple[Any, Any, Any, int, _core.ComputeMode]
+"""Activations as the core takes them: codes, scales, offsets or None, block size and mode."""
+
 
 class QuantizedActivations:
     """Activations x [..., K] as integer codes: ``x[..., k] ~ scales[..., p] * codes[..., k] + offsets[..., p]``.
@@ -80,7 +83,7 @@ def scale_number(scale: Any, where: str) -> float:
     return number
 
 
-def core_arguments(x: QuantizedActivations, where: str, argument: str) -> tuple[Any, Any, Any, int, _core.ComputeMode]:
+def core_arguments(x: QuantizedActivations, where: str, argument: str) -> CoreActivations:
     """Return what the core takes for activations that an operator reads."""
     codes, scales, offsets = (
         None if array is None else _arrays.readable(array, f"{where}: {argument}.{name}")
@@ -91,7 +94,7 @@ def core_arguments(x: QuantizedActivations, where: str, argument: str) -> tuple[
 
 def new_activations(
     x: Any, shape: tuple[int, ...], block_size: Any, compute: Any, where: str
-) -> tuple[QuantizedActivations, tuple[Any, Any, Any, int, _core.ComputeMode]]:
+) -> tuple[QuantizedActivations, CoreActivations]:
     """Make activations of a shape in x's library and on its device, and what the core writes to in order to fill them.
 
     The arrays of the activations have still to be returned by the library's ``result``.
@@ -128,6 +131,7 @@ def quantize_activations(
     compute: IntegerCompute = "int8",
     *,
     scale: float | None = None,
+    out: QuantizedActivations | None = None,
     stream: Any = None,
 ) -> QuantizedActivations:
     """Quantize activations as :func:`qcore.linear` does with its input.
@@ -138,6 +142,8 @@ def quantize_activations(
         compute: "int8", "int8_asym" or "int16", as of :func:`qcore.linear`.
         scale: for "int8": the scale of every block, such as one from calibration; positive, with a finite inverse.
             Codes are then clamped to [-128, 127].
+        out: where to write: activations of x's shape with this ``block_size`` and ``compute``, on x's device; any
+            strides, no memory in common with x. It is returned.
         stream: CUDA stream to run on; the caller's library's current one by default.
 
     Returns:
@@ -162,7 +168,24 @@ def quantize_activations(
     number = scale_number(scale, f"{where}: scale")
     backend = _arrays.backend_of(x, f"{where}: x")
     source = backend.readable(x, f"{where}: x")
-    made, target = new_activations(x, tuple(x.shape), block_size, compute, where)
+    if out is not None:
+        target = _writable(out, row_block(x, block_size, where), compute, where)
+    else:
+        made, target = new_activations(x, tuple(x.shape), block_size, compute, where)
     address = _arrays.stream_address(stream, backend, x, f"{where}: stream")
     _core.quantize_activations(source, target, number, address)
-    return finished(made, x, where)
+    return finished(made, x, where) if out is None else out
+
+
+def _writable(out: QuantizedActivations, block_size: int, compute: str, where: str) -> CoreActivations:
+    """Return what the core writes to in order to fill a caller's activations."""
+    if not isinstance(out, QuantizedActivations):
+        raise _core.QcoreTypeError(f"{where}: out is a {type(out).__name__}, expected QuantizedActivations")
+    for name, given, expected in (("block_size", out.block_size, block_size), ("compute", out.compute, compute)):
+        if given != expected:
+            raise _core.QcoreValueError(f"{where}: out.{name} is {given!r}, expected {expected!r}, which is asked for")
+    codes, scales, offsets = (
+        None if array is None else _arrays.backend_of(array, f"{where}: out").writable(array, f"{where}: out")
+        for array in (out.codes, out.scales, out.offsets)
+    )
+    return codes, scales, offsets, out.block_size, INTEGER_COMPUTE[out.compute]

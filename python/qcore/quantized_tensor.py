@@ -18,8 +18,7 @@ from qcore.weight_encoding import WeightEncoding
 
 _SCHEMES = {"symmetric": True, "asymmetric": False}
 _METHODS = {name: getattr(_core.Method, name) for name in ("rtn", "mse", "awq")} | {"gptq": _core.Method.awq}
-_SAMPLED = {"rtn": "", "mse": "optional", "awq": "needed", "gptq": "needed"}
-"""Whether a method takes samples."""
+_SAMPLED = {"rtn": "", "mse": "optional", "awq": "needed", "gptq": "needed"}  # samples of a method
 _SCALE_DTYPES = {"float32": False, "float16": True}
 
 
@@ -30,8 +29,7 @@ class QuantizedTensor:
     [Co, Ci, Kh, Kw] blocked along Ci with parameters [Co, P] shared by all taps. Codes are in [-8, 7] (4 bits) or
     [-128, 127] (8 bits). Made by :func:`quantize` and :meth:`from_parts`. Compares by value; pickles.
 
-    An encoded weight, made by :meth:`from_encoded`, keeps codes of other widths and smaller parameters as they are
-    (:attr:`encoding`), on every device.
+    An encoded weight (:attr:`encoding`), made by :meth:`from_encoded`, keeps codes and parameters of other widths.
     """
 
     __slots__ = ("_handle",)
@@ -266,21 +264,25 @@ class QuantizedTensor:
     def _parameters(self) -> npt.NDArray[np.float32]:
         return _arrays.empty_numpy((self.shape[0], self._handle.blocks), np.dtype(np.float32))
 
-    def dequantize(self, dtype: Any = "float32") -> npt.NDArray[Any]:
+    def dequantize(self, dtype: Any = None, *, out: Any = None) -> Any:
         """Compute ``scale * code + offset``, rounded once to float32, then to ``dtype``.
 
         Args:
-            dtype: float32, float16 or bfloat16, which needs ml-dtypes: a name or any library's dtype.
+            dtype: float32 (the default), float16 or bfloat16, which needs ml-dtypes; none together with ``out``.
+            out: where to write, such an array in host memory; any strides. Memory that was used before is faster.
 
         Returns:
-            An array of NumPy of the weight's shape, in host memory.
+            ``out``, or an array of NumPy of the weight's shape, in host memory.
 
         Raises:
-            QcoreValueError: another dtype.
+            QcoreValueError, QcoreTypeError: another dtype or shape, or the weight is not on the CPU.
         """
-        name = _arrays.floating_dtype(dtype, "dequantize: dtype") or "float32"
-        out = _arrays.empty_numpy(self.shape, _arrays.numpy_dtype(name))
-        self._handle.dequantize(_arrays.readable(out, "dequantize: out"))
+        name = _arrays.floating_dtype(dtype, "dequantize: dtype")
+        if out is None:
+            out = _arrays.empty_numpy(self.shape, _arrays.numpy_dtype(name or "float32"))
+        elif name is not None:
+            raise _core.QcoreValueError("dequantize: out and dtype are both given, expected at most one of them")
+        self._handle.dequantize(_arrays.backend_of(out, "dequantize: out").writable(out, "dequantize: out"))
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -289,7 +291,7 @@ class QuantizedTensor:
             raise _core.QcoreValueError(
                 "QuantizedTensor.__array__: copy is False, expected None or True: the values are computed from codes"
             )
-        return self.dequantize() if dtype is None else self.dequantize().astype(dtype)
+        return np.asarray(self.dequantize(), dtype)
 
     def storage(self) -> Any:
         """Return all that the weight has in memory, without a copy.

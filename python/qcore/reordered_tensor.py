@@ -133,7 +133,7 @@ class ReorderedTensor(TransformedTensor):
         Raises:
             QcoreValueError: another dtype, or the weight is on another device than the CPU.
         """
-        values = self.weight.dequantize(dtype)
+        values: npt.NDArray[Any] = self.weight.dequantize(dtype)
         out = np.empty_like(values)
         out[:, self.order] = values
         return out

@@ -11,13 +11,17 @@ namespace {
 class PackedReader {
  public:
   PackedReader(const ActivationsProblem& problem, const PackedLayout& layout, const PackedRows& rows, int code_bytes)
-      : problem_(problem), layout_(layout), rows_(rows), code_bytes_(code_bytes) {}
+      : problem_(problem),
+        layout_(layout),
+        rows_(rows),
+        code_bytes_(code_bytes),
+        blocks_(layout.blocks()),
+        block_k_(layout.block_first_step(1) * layout.step_k()) {}
 
   void store(std::int64_t row, const char* from) const {
-    const std::int64_t blocks = layout_.blocks();
-    store_parameters(problem_.scales, row, from + PackedRows::kScale * blocks * kFloatBytes);
+    store_parameters(problem_.scales, row, from + PackedRows::kScale * blocks_ * kFloatBytes);
     if (problem_.offsets.data)
-      store_parameters(problem_.offsets, row, from + PackedRows::kOffset * blocks * kFloatBytes);
+      store_parameters(problem_.offsets, row, from + PackedRows::kOffset * blocks_ * kFloatBytes);
     if (problem_.mode == ComputeMode::int16)
       store_codes<std::int16_t, std::int16_t>(row, from + rows_.codes);
     else if (code_bytes_ == 1)
@@ -34,8 +38,7 @@ class PackedReader {
     const RowView& codes = problem_.codes;
     Code* to = static_cast<Code*>(const_cast<void*>(codes.data)) + codes.row_offset(row);
     const auto* packed = reinterpret_cast<const Packed*>(from);
-    const std::int64_t block_k = layout_.block_first_step(1) * layout_.step_k();
-    for (std::int64_t p = 0; p < layout_.blocks(); ++p, packed += block_k) {
+    for (std::int64_t p = 0; p < blocks_; ++p, packed += block_k_) {
       const std::int64_t length = layout_.block_length(p);
       for (std::int64_t i = 0; i < length; ++i)
         to[i * codes.column_stride] = static_cast<Code>(packed[place<Packed>(i)]);
@@ -48,9 +51,12 @@ class PackedReader {
     const RowView& codes = problem_.codes;
     if (codes.column_stride != 1) return store_codes<std::int8_t, std::int8_t>(row, from);
     char* to = static_cast<char*>(const_cast<void*>(codes.data)) + codes.row_offset(row);
-    const std::int64_t block_k = layout_.block_first_step(1) * layout_.step_k();
-    for (std::int64_t p = 0; p < layout_.blocks(); ++p)
-      std::copy_n(from + p * block_k, layout_.block_length(p), to + layout_.block_begin(p));
+    if (block_k_ == layout_.block_size || blocks_ == 1) {  // blocks without padding between them
+      std::copy_n(from, layout_.k, to);
+      return;
+    }
+    for (std::int64_t p = 0; p < blocks_; ++p)
+      std::copy_n(from + p * block_k_, layout_.block_length(p), to + layout_.block_begin(p));
   }
 
   // Words of 16 bits lie as products of pairs take them: of four codes, the first and the third before the others.
@@ -62,13 +68,18 @@ class PackedReader {
   void store_parameters(const RowView& to, std::int64_t row, const char* from) const {
     float* first = static_cast<float*>(const_cast<void*>(to.data)) + to.row_offset(row);
     const auto* values = reinterpret_cast<const float*>(from);
-    for (std::int64_t p = 0; p < layout_.blocks(); ++p) first[p * to.column_stride] = values[p];
+    if (to.column_stride == 1) {
+      std::copy_n(values, blocks_, first);
+      return;
+    }
+    for (std::int64_t p = 0; p < blocks_; ++p) first[p * to.column_stride] = values[p];
   }
 
   const ActivationsProblem& problem_;
   const PackedLayout& layout_;
   const PackedRows& rows_;
   const int code_bytes_;
+  const std::int64_t blocks_, block_k_;
 };
 
 }  // namespace

@@ -15,6 +15,7 @@ const char* takes_all(const Problem&) {
 void run_quantize_avx2(const QuantizeProblem& problem) { run_quantize_cpu(problem, kQuantizeAvx2); }
 void run_encode_avx2(const EncodeProblem& problem) { run_encode(problem, kQuantizeAvx2.encoded); }
 void run_dequantize_avx2(const DequantizeProblem& problem) { run_dequantize_cpu(problem, kDequantizeAvx2); }
+void run_dequantize_avx512(const DequantizeProblem& problem) { run_dequantize_cpu(problem, kDequantizeAvx512); }
 #endif
 #if defined(QCORE_ARM_KERNELS)
 void run_quantize_neon(const QuantizeProblem& problem) { run_quantize_cpu(problem, kQuantizeNeon); }
@@ -75,6 +76,7 @@ KernelTable<EncodeProblem> encode_rows("quantize_encoded",
 KernelTable<DequantizeProblem> dequantize_rows(
     "dequantize", {
 #if defined(QCORE_X86_KERNELS)
+                      {"avx512", kAvx512Vnni, takes_all<DequantizeProblem>, run_dequantize_avx512},
                       {"avx2", kAvx2, takes_all<DequantizeProblem>, run_dequantize_avx2},
 #endif
 #if defined(QCORE_ARM_KERNELS)

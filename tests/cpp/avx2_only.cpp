@@ -7,6 +7,7 @@
 #include "gru/cpu/vtable.h"
 #include "hadamard/cpu/vtable.h"
 #include "lstm/cpu/vtable.h"
+#include "quantize/cpu/dequantize_vtable.h"
 #include "runtime/probes/probe_kernels.h"
 #include "static/cpu/vtable.h"
 //
@@ -24,6 +25,7 @@ const ProbeKernels kProbesAvxVnni{}, kProbesAvx512Vnni{};
 const LutKernels kLutAvx512{};
 const HadamardKernels kHadamardAvx512{};
 const AwqKernels kAwqAvx512{};
+const DequantizeKernels kDequantizeAvx512{};
 const DecoderKernels kDecoderAvx512{};
 
 }  // namespace qcore

@@ -5,13 +5,34 @@ namespace qcore {
 namespace {
 
 struct Codes : Avx2 {
-  QCORE_NUMERIC Int load_codes(const std::int8_t* p) {
-    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  template <int kBits>
+  QCORE_NUMERIC Float codes(const std::uint8_t* words, std::int64_t word_bytes, std::int64_t i) {
+    std::int32_t first, second;
+    memcpy(&first, words + i * kBits / 32 * word_bytes, sizeof first);
+    if constexpr (kBits == 4) {
+      const Int shifted = _mm256_srlv_epi32(set1(first), _mm256_setr_epi32(0, 8, 16, 24, 4, 12, 20, 28));
+      return sub(to_float(bit_and(shifted, set1(15))), set1(8.0f));
+    } else {
+      memcpy(&second, words + (i / 4 + 1) * word_bytes, sizeof second);
+      const __m128i both = _mm_insert_epi32(_mm_cvtsi32_si128(first), second, 1);
+      return sub(to_float(_mm256_cvtepu8_epi32(both)), set1(128.0f));
+    }
   }
+
+  static constexpr bool kStreams = true;
+  template <std::size_t kBytes>
+  QCORE_NUMERIC void stream(void* to, const void* from, bool whole) {
+    if (kBytes == 32 && whole)
+      return _mm256_stream_si256(static_cast<__m256i*>(to), _mm256_load_si256(static_cast<const __m256i*>(from)));
+    auto* pieces = static_cast<__m128i*>(to);
+    for (std::size_t i = 0; i < kBytes / sizeof *pieces; ++i)
+      _mm_stream_si128(pieces + i, _mm_load_si128(static_cast<const __m128i*>(from) + i));
+  }
+  static void fence() { _mm_sfence(); }
 };
 
 }  // namespace
 
-const DequantizeKernels kDequantizeAvx2{to_float<Codes>, to_half<Codes>, to_bfloat<Codes>};
+const DequantizeKernels kDequantizeAvx2 = kDequantizeLanes<Codes>;
 
 }  // namespace qcore

@@ -500,6 +500,39 @@ def test_every_kernel_of_activations_gives_the_same(kernel, mode):
             assert_activations_equal(oracle.activation_parts(actual), expected, mode)
 
 
+@pytest.mark.parametrize("kernel", ACTIVATION_KERNELS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("g", [16, 7, 64])
+def test_activations_are_written_to_out(g, mode, kernel):
+    x = gaussian(np.random.default_rng(16), 5, 70)
+    count = -(-70 // g)
+    codes = np.full((5, 140), 7, np.int16 if mode == "int16" else np.int8)
+    scales, offsets = np.full((5, 2 * count), 7, np.float32), np.empty((5, count), np.float32)
+    out = qcore.QuantizedActivations(
+        codes[:, ::2], scales[:, ::2], offsets if mode == "int8_asym" else None, block_size=g, compute=mode
+    )
+    with qcore.force_kernel("quantize_activations", kernel):
+        assert qcore.quantize_activations(x, g, mode, out=out) is out
+    assert_activations_equal(oracle.activation_parts(out), oracle.quantize_activations(x, g, mode), mode)
+    assert (codes[:, 1::2] == 7).all()
+    assert (scales[:, 1::2] == 7).all()
+
+
+def test_errors_of_out_of_activations():
+    x = np.ones((2, 8), np.float32)
+    out = qcore.quantize_activations(x, 4)
+    for arguments, message in (
+        ({}, "out.block_size is 4, expected 8, which is asked for"),
+        ({"block_size": 4, "compute": "int16"}, "out.compute is 'int8', expected 'int16', which is asked for"),
+    ):
+        with pytest.raises(ValueError, match=f"quantize_activations: {message}"):
+            qcore.quantize_activations(x, **arguments, out=out)
+    with pytest.raises(TypeError, match="quantize_activations: out is a ndarray, expected QuantizedActivations"):
+        qcore.quantize_activations(x, 4, out=x)
+    with pytest.raises(ValueError, match="has shape"):
+        qcore.quantize_activations(np.ones((3, 8), np.float32), 4, out=out)
+
+
 def test_activations_of_any_rank_have_a_scale_per_row_by_default():
     x = gaussian(np.random.default_rng(15), 6, 50)
     activations = qcore.quantize_activations(x.reshape(2, 3, 50))

@@ -1,0 +1,42 @@
+#include "quantize/cpu/dequantize_lanes.h"
+#include "simd/vector_avx512.h"
+
+namespace qcore {
+namespace {
+
+struct Codes : Avx512 {
+  template <int kBits>
+  QCORE_NUMERIC Float codes(const std::uint8_t* words, std::int64_t word_bytes, std::int64_t i) {
+    constexpr int kWords = kLanes * kBits / 32;
+    std::int32_t word[kWords];
+    for (int n = 0; n < kWords; ++n) memcpy(word + n, words + (i * kBits / 32 + n) * word_bytes, sizeof word[n]);
+    if constexpr (kBits == 4) {
+      // The permutation takes an index from the lowest four bits of a lane, whatever is above them.
+      const Int both = _mm512_mask_set1_epi32(set1(word[0]), 0xff00, word[1]);
+      const Int places = _mm512_setr_epi32(0, 8, 16, 24, 4, 12, 20, 28, 0, 8, 16, 24, 4, 12, 20, 28);
+      return _mm512_permutexvar_ps(_mm512_srlv_epi32(both, places),
+                                   _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7));
+    } else {
+      const __m128i bytes = _mm_setr_epi32(word[0], word[1], word[2], word[3]);
+      return sub(to_float(_mm512_cvtepu8_epi32(bytes)), set1(128.0f));
+    }
+  }
+
+  static constexpr bool kStreams = true;
+  template <std::size_t kBytes>
+  QCORE_NUMERIC void stream(void* to, const void* from, bool whole) {
+    if (kBytes == 64 && whole) return _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_load_si512(from));
+    if (kBytes == 32 && whole)
+      return _mm256_stream_si256(static_cast<__m256i*>(to), _mm256_load_si256(static_cast<const __m256i*>(from)));
+    auto* pieces = static_cast<__m128i*>(to);
+    for (std::size_t i = 0; i < kBytes / sizeof *pieces; ++i)
+      _mm_stream_si128(pieces + i, _mm_load_si128(static_cast<const __m128i*>(from) + i));
+  }
+  static void fence() { _mm_sfence(); }
+};
+
+}  // namespace
+
+const DequantizeKernels kDequantizeAvx512 = kDequantizeLanes<Codes>;
+
+}  // namespace qcore
