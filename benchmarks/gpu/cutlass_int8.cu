@@ -2,7 +2,7 @@
 // scaled per row of x and per row of the weight and stored as fp16. It is built by itself, with the headers of the
 // package nvidia-cutlass (its folder cutlass_library/source) or of a checkout of CUTLASS 4:
 //
-//   nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -shared -Xcompiler -fPIC
+//   nvcc -O3 -DNDEBUG -std=c++17 -gencode arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -shared -Xcompiler -fPIC
 //     -I CUTLASS/include -I CUTLASS/tools/util/include benchmarks/gpu/cutlass_int8.cu -o cutlass_int8.so
 #include <cutlass/cutlass.h>
 #include <cutlass/gemm/device/gemm_universal_adapter.h>
