@@ -1,8 +1,8 @@
 """Public kernels for quantized linear layers on a device, where their packages are installed.
 
 humming (package humming-kernels) compiles its kernels at first use. gemlite is written in Triton; it takes the
-configurations that it ships for the H100, so that nothing is tuned here. CUTLASS's int8 kernels are in a library that is
-built from cutlass_int8.cu; x is quantized by qcore in front of them.
+configurations that it ships for the H100, so that nothing is tuned here. CUTLASS's int8 kernels are in a library that
+is built from cutlass_int8.cu; qcore quantizes x in front of them.
 """
 
 from __future__ import annotations
