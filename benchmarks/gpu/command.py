@@ -145,7 +145,7 @@ def linear(
         encodings=encoding,
         kernels=_pattern(kernels),
         peers=peers,
-        cutlass=cutlass,
+        cutlass=str(cutlass) if cutlass else None,
         rounds=rounds,
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,7 +68,7 @@ class Layer:
         weight = qcore.QuantizedTensor.from_encoded(**parts, encoding=encoding, block_size=block_size)
         return cls(shape, weight, torch.from_numpy(weight.dequantize()).cuda(), name)
 
-    def add_peers(self, torch: Any, rows: Sequence[int], cutlass: Path | None) -> None:
+    def add_peers(self, torch: Any, rows: Sequence[int], cutlass: str | None) -> None:
         """Prepare the weight for all public kernels that take its format and are installed."""
         for peer in peers_of(self.bits, self.block_size, self.shape[1], cutlass):
             try:
@@ -218,7 +217,7 @@ def cases(
     kernels: str = "",
     encodings: Sequence[str] = (),
     peers: bool = False,
-    cutlass: Path | None = None,
+    cutlass: str | None = None,
     rounds: int = 15,
 ) -> Iterator[Case]:
     """Measure all layers with all numbers of rows: each kernel of qcore, or its choice beside public kernels.

@@ -136,12 +136,12 @@ class _Gemlite(Peer):
 class _Cutlass(Peer):
     activations = "int8"
 
-    def __init__(self, library: Path, tile: int) -> None:
+    def __init__(self, library: str, tile: int) -> None:
         self.library, self.tile = library, tile
         self.name = f"cutlass int8 w8 per channel {_CUTLASS_TILES[tile]}"
 
     def prepare(self, torch: Any, w: Any, rows: Sequence[int], copies: Callable[[int], int]) -> int:
-        function = ctypes.CDLL(str(self.library)).cutlass_int8
+        function = ctypes.CDLL(self.library).cutlass_int8
         function.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 5 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
         n, k = w.shape
         scales = w.abs().amax(1).clamp_min(1e-8) / 127
@@ -178,7 +178,7 @@ def add_nearest_configurations(cache: dict[str, Any], n: int, k: int) -> None:
                 kernel.setdefault(str((m, n, k, k if group == of_k else group, *rest)), config)
 
 
-def peers_of(bits: int, block_size: int, depth: int, cutlass: Path | None = None) -> list[Peer]:
+def peers_of(bits: int, block_size: int, depth: int, cutlass: str | None = None) -> list[Peer]:
     """Return the peers that store weights as qcore does with these bits and this block size.
 
     ``cutlass`` is the library of cutlass_int8.cu, if it was built.

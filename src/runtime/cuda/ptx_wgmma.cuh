@@ -44,14 +44,14 @@ __device__ __forceinline__ void cluster_sync() {
 }
 
 // Reads 16 bytes that lie there in the dynamic shared memory of thread block `rank` of the cluster.
-__device__ __forceinline__ int4 cluster_load(const void* shared, int rank) {
-  int4 value;
+__device__ __forceinline__ uint4 cluster_load(const void* shared, int rank) {
+  uint4 value;
 #if defined(__CUDACC__)
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %4, %5;\n"
-      "ld.shared::cluster.v4.s32 {%0, %1, %2, %3}, [remote];\n"
+      "ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [remote];\n"
       "}"
       : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
       : "r"(shared_address(shared)), "r"(rank)

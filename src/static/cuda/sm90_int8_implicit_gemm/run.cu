@@ -18,6 +18,7 @@ constexpr int kPanels = kColumns / static_cast<int>(PackedLayout::kPanelRows);
 constexpr int kPanelBytes = kStageK * static_cast<int>(PackedLayout::kPanelRows);
 constexpr int kConsumerWarps = kPanels, kProducerWarps = 4, kThreads = kWarpSize * (kConsumerWarps + kProducerWarps);
 constexpr int kMaxCluster = 8, kMinStages = 2;  // of a thread block's share of k
+constexpr int kMaxKernel = 16;                  // rows and columns of a window
 
 template <int kRows>
 struct alignas(1024) Stage {
@@ -47,62 +48,91 @@ struct Share {
         end(static_cast<int>(static_cast<std::int64_t>(stages) * (rank + 1) / cluster)) {}
 };
 
+// Sixteen times every code: where copies take padding from.
+struct alignas(16) Padding {
+  std::int8_t codes[256][16];
+
+  constexpr Padding() : codes() {
+    for (int code = 0; code < 256; ++code)
+      for (std::int8_t& place : codes[code]) place = static_cast<std::int8_t>(code);
+  }
+};
+__device__ const Padding padding{};
+
 // A warp gathers a quarter of a tile's rows and has two panels of the weight copied. Each lane copies the same 16 bytes
 // of a stage of every fourth of its warp's rows.
 template <int kRows>
 class Producer {
  public:
   using Ring = typename Shared<kRows>::Ring;
-  // For each stage: the lanes' copies, and of each warp one arrival for what its lanes stored and its bulk copies.
+  // For each stage: the lanes' copies, and of each warp what it announces.
   static constexpr int kFullArrivals = kProducerWarps * (kWarpSize + 1);
 
-  __device__ Producer(const Arguments& a, Ring& ring, const WindowPlaces<kRows>& places, int warp, int panel)
+  __device__ Producer(const Arguments& a, Ring& ring, int warp, int panel)
       : a_(a),
         ring_(ring),
-        origins_(places.origins.of + warp * kWarpRows + static_cast<int>(threadIdx.x) % kWarpSize / kUnits),
         row_(warp * kWarpRows + static_cast<int>(threadIdx.x) % kWarpSize / kUnits),
         unit_(static_cast<int>(threadIdx.x) % kUnits),
-        lane_(static_cast<int>(threadIdx.x) % kWarpSize),
         warp_(warp),
         panel_(panel + warp * kWarpPanels),
         run_(a.taps() * a.depth) {}
 
-  __device__ void run(Share share) {
-    ptx::wait_for_earlier_kernels();
+  __device__ void run(const WindowPlaces<kRows>& places, Share share) {
+    set_rows(places);
     begin(share.first * kStageK + 16 * unit_);
-    const char* words = reinterpret_cast<const char*>(a_.words) + panel_ * panel_bytes();
+    const std::int8_t* words = a_.words + panel_ * panel_bytes();
+    const bool copies_weights = threadIdx.x % kWarpSize == 0;
+    ptx::wait_for_earlier_kernels();
     PipelineState<Shared<kRows>::kStages> state;
+#pragma unroll 1
     for (int stage = share.first; stage < share.end; ++stage, state.next()) {
       ptx::barrier_wait(ring_.empty[state.slot], state.parity ^ 1u);
       Stage<kRows>& to = ring_.stages[state.slot];
       ptx::Barrier& full = ring_.full[state.slot];
+      if (copies_weights) copy_weights(to, words, stage, full);
       copy_codes(to);
-      __syncwarp();
-      if (lane_ == 0) copy_weights(to, words, stage, full);
       ptx::barrier_arrive_with_copies(full);
       advance();
     }
   }
 
  private:
-  static constexpr int kUnits = kStageK / 16, kWarpRows = kRows / kProducerWarps, kWarpPanels = kPanels / kProducerWarps;
+  static constexpr int kUnits = kStageK / 16, kWarpRows = kRows / kProducerWarps,
+                       kWarpPanels = kPanels / kProducerWarps;
   static constexpr int kLaneRows = kWarpSize / kUnits, kCopies = kWarpRows / kLaneRows;
 
   __device__ std::int64_t panel_bytes() const {
     return static_cast<std::int64_t>(run_) * static_cast<int>(PackedLayout::kPanelRows);
   }
 
+  // Which of a window's rows and columns lie in the image, as bits, and where its first pixel would lie.
+  __device__ void set_rows(const WindowPlaces<kRows>& places) {
+    const DeviceWindow& window = a_.window;
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const WindowOrigin& origin = places.origins.of[row_ + i * kLaneRows];
+      taps_[i] = bits_inside(origin.row, 0) | bits_inside(origin.column, 1) << kMaxKernel;
+      first_[i] = origin.image + origin.row * window.row + origin.column * window.column;
+    }
+  }
+  __device__ std::uint32_t bits_inside(int at, int axis) const {
+    std::uint32_t bits = 0;
+    for (int tap = 0; tap < a_.window.kernel[axis]; ++tap, at += a_.window.dilation[axis])
+      if (at >= 0 && at < a_.window.input[axis]) bits |= 1u << tap;
+    return bits;
+  }
+
   __device__ __forceinline__ void begin(int k) {
     const int tap = k / a_.depth, of_part = tap % (a_.window.kernel[0] * a_.window.kernel[1]);
     k_ = k - tap * a_.depth;
-    run_left_ = run_ - k;
+    left_ = run_ - k;
     tap_row_ = of_part / a_.window.kernel[1];
     tap_column_ = of_part - tap_row_ * a_.window.kernel[1];
-    find();
+    find_tap();
   }
   __device__ __forceinline__ void advance() {
     k_ += kStageK;
-    run_left_ -= kStageK;
+    left_ -= kStageK;
     if (k_ < a_.depth) return;
     do {
       k_ -= a_.depth;
@@ -110,33 +140,28 @@ class Producer {
       tap_column_ = 0;
       if (++tap_row_ == a_.window.kernel[0]) tap_row_ = 0;
     } while (k_ >= a_.depth);
-    find();
+    find_tap();
   }
-  __device__ __forceinline__ void find() {
-#pragma unroll
-    for (int i = 0; i < kCopies; ++i) {
-      std::int64_t place = 0;
-      const bool found = origins_[i * kLaneRows].find(a_.window, tap_row_, tap_column_, place);
-      pixels_[i] = found ? a_.x + place : nullptr;
-    }
+  __device__ __forceinline__ void find_tap() {
+    tap_ = tap_row_ * a_.window.dilation[0] * a_.window.row + tap_column_ * a_.window.dilation[1] * a_.window.column;
   }
 
-  // Padding is the code of 0, and so is what lies behind the last tap, whose weights are of another panel or of no one.
+  // Behind the last tap there are zeros, since the weights are those of another panel or of none.
   __device__ __forceinline__ void copy_codes(Stage<kRows>& to) const {
-    const bool exists = run_left_ > 0;
-    const std::uint32_t fill = exists ? a_.zero : 0;
+    const bool exists = left_ > 0;
+    const std::int8_t* outside = padding.codes[exists ? a_.zero & 0xffu : 0];
+    const std::int8_t* from = a_.x + tap_ + k_;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       const int row = row_ + i * kLaneRows;
-      char* place = &to.codes[row * kStageK + (16 * unit_ ^ row % 8 * 16)];
-      if (exists && pixels_[i])
-        ptx::copy_async(place, pixels_[i] + k_, true);
-      else
-        *reinterpret_cast<uint4*>(place) = {fill, fill, fill, fill};
+      const bool inside = exists && (taps_[i] >> tap_row_ & taps_[i] >> (kMaxKernel + tap_column_) & 1u);
+      ptx::copy_async(&to.codes[row * kStageK + (16 * unit_ ^ row % 8 * 16)], inside ? from + first_[i] : outside,
+                      true);
     }
   }
-  // What the last stage has no weights for is multiplied by codes of 0.
-  __device__ __forceinline__ void copy_weights(Stage<kRows>& to, const char* words, int stage, ptx::Barrier& full) const {
+  // Announces this warp's part of a stage's weights. What the last stage has no weights for is multiplied by zeros.
+  __device__ __forceinline__ void copy_weights(Stage<kRows>& to, const std::int8_t* words, int stage,
+                                               ptx::Barrier& full) const {
     const int left = run_ - stage * kStageK;
     const int bytes = (left < kStageK ? left : kStageK) * static_cast<int>(PackedLayout::kPanelRows);
     const std::int64_t panels_left = a_.panels - panel_;
@@ -150,11 +175,12 @@ class Producer {
 
   const Arguments& a_;
   Ring& ring_;
-  const WindowOrigin* origins_;  // of the lane's first row
-  int row_, unit_, lane_, warp_, panel_;
+  int row_, unit_, warp_, panel_;
   int run_;  // bytes of a result's pixels under all taps
-  int k_ = 0, run_left_ = 0, tap_row_ = 0, tap_column_ = 0;
-  const std::int8_t* pixels_[kCopies];  // under the tap; null: padding
+  int k_ = 0, left_ = 0, tap_row_ = 0, tap_column_ = 0;
+  std::int64_t tap_ = 0;         // from the window's first pixel to the tap's
+  std::uint32_t taps_[kCopies];  // of each row: see set_rows()
+  std::int64_t first_[kCopies];
 };
 
 // A warpgroup multiplies 64 channels of a tile, a warp a panel: row `group` of its part of a product is channel
@@ -192,8 +218,9 @@ class Consumer {
     for (int j = 0; j < kRows / 8; ++j)
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        *reinterpret_cast<int2*>(sums + (8 * j + 2 * quad_ + i) * Shared<kRows>::kStride + 16 * panel_ + 2 * group_) = {
-            sums_[4 * j + i], sums_[4 * j + 2 + i]};
+        *reinterpret_cast<uint2*>(sums + (8 * j + 2 * quad_ + i) * Shared<kRows>::kStride + 16 * panel_ +
+                                  2 * group_) = {static_cast<std::uint32_t>(sums_[4 * j + i]),
+                                                 static_cast<std::uint32_t>(sums_[4 * j + 2 + i])};
   }
 
  private:
@@ -259,9 +286,8 @@ __device__ void store_codes(const Arguments& a, const WindowPlaces<kRows>& place
     const std::int32_t* from = sums + row * Shared<kRows>::kStride + threadIdx.x % kWarpSize * 4;
     std::uint32_t all[4] = {};
     for (int i = 0; i < cluster; ++i) {
-      const int4 four = ptx::cluster_load(from, i);
-      all[0] += static_cast<std::uint32_t>(four.x), all[1] += static_cast<std::uint32_t>(four.y);
-      all[2] += static_cast<std::uint32_t>(four.z), all[3] += static_cast<std::uint32_t>(four.w);
+      const uint4 four = ptx::cluster_load(from, i);
+      all[0] += four.x, all[1] += four.y, all[2] += four.z, all[3] += four.w;
     }
     channels.store(y + places.y[row], a.y.channel, channels.codes(all));
   }
@@ -283,7 +309,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Share share((a.taps() * a.depth + kStageK - 1) / kStageK, rank, cluster);
   auto* sums = reinterpret_cast<std::int32_t*>(ring.stages);
   if (warp >= kConsumerWarps) {
-    Producer<kRows>(a, ring, places, warp - kConsumerWarps, tile * kPanels).run(share);
+    Producer<kRows>(a, ring, warp - kConsumerWarps, tile * kPanels).run(places, share);
     __syncthreads();
   } else {
     Consumer<kSignedX, kRows> consumer(ring, warp);
@@ -331,6 +357,8 @@ const char* static_sm90_int8_implicit_gemm_unsupported_reason(const StaticProble
   if (layer.window.groups != 1) return "it takes one group";
   if (layer.layout.k == 0 || layer.layout.k % static_gemm::kChunk || layer.layout.taps == 0)
     return "it takes multiples of 32 channels";
+  if (problem.rows.kernel > static_gemm::kMaxKernel || problem.columns.kernel > static_gemm::kMaxKernel)
+    return "it takes windows of up to 16 by 16";
   if (compute_capability(problem.device.index) != 90) return "it needs compute capability 9.0";
   return nullptr;
 }
