@@ -272,24 +272,27 @@ class Consumer {
   std::int32_t sums_[kRows / 2];
 };
 
-// Adds up the sums of a cluster's thread blocks for this one's part of the results, and stores their codes: a warp has
-// all channels of a result.
-template <int kRows>
-__device__ void store_codes(const Arguments& a, const WindowPlaces<kRows>& places, const std::int32_t* sums, int tile,
-                            int first_row, int rank, int cluster) {
-  const std::int64_t n = static_cast<std::int64_t>(tile) * kColumns + static_cast<int>(threadIdx.x) % kWarpSize * 4;
-  const RequantizedChannels channels(a.requantization, n, a.n);
+// Stores the codes of this thread block's part of the results: a warp has all channels of a result, several results at
+// a time. `sum` returns the sums of four channels of a result.
+template <int kRows, class Sum>
+__device__ __forceinline__ void store_codes(const Arguments& a, const WindowPlaces<kRows>& places,
+                                            const RequantizedChannels& channels, std::int64_t n, int first_row,
+                                            int begin, int end, Sum&& sum) {
+  constexpr int kAtOnce = 4, kWarps = kThreads / kWarpSize;
+  if (n >= a.n) return;
   auto* y = static_cast<std::uint8_t*>(const_cast<void*>(a.y.data)) + n * a.y.channel;
-  const int share = kRows / cluster, end = (rank + 1) * share;
-  for (int row = rank * share + static_cast<int>(threadIdx.x) / kWarpSize; row < end; row += kThreads / kWarpSize) {
-    if (n >= a.n || first_row + row >= a.results) continue;
-    const std::int32_t* from = sums + row * Shared<kRows>::kStride + threadIdx.x % kWarpSize * 4;
-    std::uint32_t all[4] = {};
-    for (int i = 0; i < cluster; ++i) {
-      const uint4 four = ptx::cluster_load(from, i);
-      all[0] += four.x, all[1] += four.y, all[2] += four.z, all[3] += four.w;
-    }
-    channels.store(y + places.y[row], a.y.channel, channels.codes(all));
+  const int last = a.results - first_row < end ? a.results - first_row : end;
+  for (int row = begin + static_cast<int>(threadIdx.x) / kWarpSize; row < last; row += kAtOnce * kWarps) {
+    uint4 sums[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (row + i * kWarps < last) sums[i] = sum(row + i * kWarps);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (row + i * kWarps < last) {
+        const std::uint32_t four[4] = {sums[i].x, sums[i].y, sums[i].z, sums[i].w};
+        channels.store(y + places.y[row + i * kWarps], a.y.channel, channels.codes(four));
+      }
   }
 }
 
@@ -305,6 +308,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   ptx::barriers_are_ready();
   const int tile = static_cast<int>(blockIdx.x) / cluster, first_row = static_cast<int>(blockIdx.y) * kRows;
   places.set(a, first_row);
+  const std::int64_t n = static_cast<std::int64_t>(tile) * kColumns + static_cast<int>(threadIdx.x) % kWarpSize * 4;
+  const RequantizedChannels channels(a.requantization, n, a.n);  // asked for before they are needed
   const int rank = ptx::cluster_rank();
   const Share share((a.taps() * a.depth + kStageK - 1) / kStageK, rank, cluster);
   auto* sums = reinterpret_cast<std::int32_t*>(ring.stages);
@@ -317,8 +322,26 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
     consumer.store_sums(sums);
   }
+  const std::int32_t* from = sums + threadIdx.x % kWarpSize * 4;
+  const auto own = [&](int row) { return *reinterpret_cast<const uint4*>(from + row * S::kStride); };
+  if (cluster == 1) {
+    __syncthreads();
+    return store_codes(a, places, channels, n, first_row, 0, kRows, own);
+  }
+  // Each thread block adds up the sums of all for its part of the results.
   ptx::cluster_sync();
-  store_codes<kRows>(a, places, sums, tile, first_row, rank, cluster);
+  const int share_rows = kRows / cluster;
+  store_codes(a, places, channels, n, first_row, rank * share_rows, (rank + 1) * share_rows, [&](int row) {
+    uint4 parts[kMaxCluster];
+#pragma unroll
+    for (int i = 0; i < kMaxCluster; ++i)
+      if (i < cluster) parts[i] = ptx::cluster_load(from + row * S::kStride, i);
+    uint4 sum = parts[0];
+#pragma unroll
+    for (int i = 1; i < kMaxCluster; ++i)
+      if (i < cluster) sum.x += parts[i].x, sum.y += parts[i].y, sum.z += parts[i].z, sum.w += parts[i].w;
+    return sum;
+  });
   ptx::cluster_sync();  // no thread block's memory goes away while others read it
 }
 
