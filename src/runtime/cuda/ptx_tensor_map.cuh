@@ -24,13 +24,14 @@ struct MatrixParts {
   bool swizzled;  // a row of a part is 128 bytes, and lies as SwizzledRows does; otherwise rows follow each other
 };
 
-// Images whose channels are of 2 bytes and lie side by side, and what is copied of them at a time: 64 channels of
+// Images whose channels are of 1 or 2 bytes and lie side by side, and what is copied of them at a time: 128 bytes of
 // `part_pixels` pixels, up to 256, which lie under one tap of neighboring positions of a window. Positions follow each
 // other along a row of results, then along rows, then from image to image. A pixel's 128 bytes lie as a row of
 // SwizzledRows does.
 struct ImageParts {
-  static constexpr int kPartChannels = 64;
-  const void* data;                                // a multiple of 16 bytes, as are all steps
+  static constexpr int kPartBytes = 128;
+  const void* data;  // a multiple of 16 bytes, as are all steps
+  int value_bytes;
   std::int64_t images, height, width, channels;    // from 1 on
   std::int64_t image_step, row_step, column_step;  // in values
   int first_row, first_column;                     // of the window at its first position: -128 to 0
@@ -100,16 +101,19 @@ inline TensorMap image_map(const ImageParts& of) {
 #if defined(__CUDACC__)
   const auto extent = [](std::int64_t value) { return static_cast<cuuint64_t>(value); };
   const cuuint64_t extents[] = {extent(of.channels), extent(of.width), extent(of.height), extent(of.images)};
-  const cuuint64_t strides[] = {extent(2 * of.column_step), extent(2 * of.row_step), extent(2 * of.image_step)};
+  const cuuint64_t strides[] = {extent(of.value_bytes * of.column_step), extent(of.value_bytes * of.row_step),
+                                extent(of.value_bytes * of.image_step)};
   const int first[] = {of.first_column, of.first_row}, behind[] = {of.behind_column, of.behind_row};
   const cuuint32_t steps[] = {1, static_cast<cuuint32_t>(of.column_stride), static_cast<cuuint32_t>(of.row_stride), 1};
   constexpr const char* kName = "cuTensorMapEncodeIm2col";
   static const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeIm2col)>(detail::driver_function(kName));
-  detail::check_map(encode(&result.map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, const_cast<void*>(of.data), extents, strides,
-                           first, behind, ImageParts::kPartChannels, static_cast<cuuint32_t>(of.part_pixels), steps,
-                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-                    kName);
+  detail::check_map(
+      encode(&result.map, of.value_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT16, 4,
+             const_cast<void*>(of.data), extents, strides, first, behind,
+             static_cast<cuuint32_t>(ImageParts::kPartBytes / of.value_bytes), static_cast<cuuint32_t>(of.part_pixels),
+             steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      kName);
 #else
   result.images = of;
 #endif
@@ -184,7 +188,7 @@ __device__ __forceinline__ void image_copy(void* shared, const TensorMap& from, 
       at.column = of.first_column;
       if ((at.row += of.row_stride) > of.height - 1 + of.behind_row) at.row = of.first_row, ++at.image;
     }
-    return inside ? static_cast<const char*>(of.data) + 2 * place : nullptr;
+    return inside ? static_cast<const char*>(of.data) + of.value_bytes * place : nullptr;
   });
 #endif
 }

@@ -19,9 +19,9 @@ struct Arguments {
   std::int64_t group_step;  // from group to group of a pixel
   int depth;                // bytes of a group of a pixel, a multiple of kChunk; those behind K count nothing
   bool x_signed;
-  std::uint32_t zero;   // four codes of the real value 0: what padding is
-  DeviceWindow window;  // steps in bytes of x
-  std::int64_t first_image;
+  std::uint32_t zero;                // four codes of the real value 0: what padding is
+  DeviceWindow window;               // steps in bytes of x
+  std::int64_t first_image, images;  // of which x has so many
 
   ImageView y;
   FirstResult first;

@@ -46,13 +46,13 @@ def takes(kernel, case, formats):
     if kernel == "simt_depthwise":
         return channels == 1 and outputs == groups and one_part(formats)
     if kernel == "sm90_int8_implicit_gemm":
-        return IS_HOPPER and groups == 1 and channels % 32 == 0
+        return IS_HOPPER and groups == 1 and channels % 128 == 0
     return kernel == "simt" or groups == 1 or (channels >= 8 and outputs // groups >= 8)
 
 
 def product_rows(channels):
     """Return the rows that multiply by this many channels of one group."""
-    tensor_cores = ["sm90_int8_implicit_gemm"] if IS_HOPPER and channels % 32 == 0 else []
+    tensor_cores = ["sm90_int8_implicit_gemm"] if IS_HOPPER and channels % 128 == 0 else []
     return [*tensor_cores, "sm75_int8_implicit_gemm", "simt"]
 
 
@@ -98,7 +98,7 @@ def test_convolutions(case, formats, order):
     assert torch.equal(moved.to("cpu")(x), expected)
 
 
-@pytest.mark.parametrize("channels", [32, 64, 96, 50])
+@pytest.mark.parametrize("channels", [32, 64, 96, 50, 128])
 def test_many_tiles(channels):
     rng = np.random.default_rng(channels)
     layer = conv_layer(rng, (300, channels, 3, 3), FORMATS[0], padding=1)
@@ -110,16 +110,16 @@ def test_many_tiles(channels):
         assert torch.equal(static_calls.run(kernel, layer.to("cuda"), x.cuda()).cpu(), expected)
 
 
-# x's shape, the weight's and the window: k shared by up to eight thread blocks, stages of several taps, taps of several
-# stages, a last stage that is not full, results and channels that leave a tile's edge empty, tiles of 128 results.
+# x's shape, the weight's and the window: k shared by up to eight thread blocks, taps of several stages, padding, results
+# and channels that leave a tile's edge empty, tiles of 128 results, several of them for a thread block.
 HOPPER_CASES = {
     "shared-by-eight": ((1, 256, 14, 14), (200, 256, 3, 3), {"padding": 1}),
-    "shared-by-two": ((1, 64, 56, 56), (64, 64, 3, 3), {"padding": 1}),
-    "one-result": ((1, 96, 3, 3), (40, 96, 3, 3), {}),
-    "strided": ((2, 32, 15, 13), (50, 32, 5, 3), {"stride": (2, 1), "padding": (1, 0, 2, 1)}),
-    "dilated": ((3, 160, 11, 12), (65, 160, 3, 2), {"dilation": (3, 2), "padding": (2, 1)}),
+    "shared-by-two": ((1, 128, 56, 56), (64, 128, 3, 3), {"padding": 1}),
+    "one-result": ((1, 128, 3, 3), (40, 128, 3, 3), {}),
+    "strided": ((2, 128, 15, 13), (50, 128, 5, 3), {"stride": (2, 1), "padding": (1, 0, 2, 1)}),
+    "dilated": ((3, 256, 11, 12), (65, 256, 3, 2), {"dilation": (3, 2), "padding": (2, 1)}),
     "one-tap": ((1, 512, 28, 28), (300, 512, 1, 1), {}),
-    "many-results": ((4, 64, 56, 55), (130, 64, 3, 3), {"padding": 1}),
+    "many-results": ((8, 128, 56, 55), (130, 128, 3, 3), {"padding": 1}),
     "many-channels": ((2, 128, 28, 28), (1024, 128, 3, 3), {"padding": 1}),
 }
 

@@ -14,14 +14,6 @@ namespace {
 
 constexpr std::int64_t kUnit = 8;  // 16-bit values in 16 bytes
 
-// Whether the copy engine can take the window's positions: see ptx::ImageParts.
-bool fits_image_copies(const numerics::WindowAxis& axis) {
-  constexpr std::int64_t kCorner = 127, kTap = 255, kStride = 8;
-  const std::int64_t behind = (axis.output - 1) * axis.stride - axis.before - (axis.input - 1);
-  return axis.input > 0 && axis.before <= kCorner && behind >= -kCorner && behind <= kCorner &&
-         axis.stride <= kStride && (axis.kernel - 1) * axis.dilation <= kTap;
-}
-
 // How far apart pixels are, in values, where there is more than one along an axis; the copy engine takes no other 0.
 struct PixelSteps {
   std::int64_t image, row, column;
@@ -56,6 +48,15 @@ const char* sm90_float_implicit_gemm_unsupported_reason(const Conv2dProblem& pro
     return "it takes windows of up to 256 pixels, strides up to 8 and padding up to 127";
   if (compute_capability(problem.device.index) != 90) return "it needs compute capability 9.0";
   return nullptr;
+}
+
+// On one H100: 14.0 instead of 8.0 us with 8 tiles, 11.9 instead of 13.4 with 49.
+bool sm90_float_implicit_gemm_pays(const Conv2dProblem& problem) {
+  constexpr std::int64_t kMinTiles = 24;
+  const std::int64_t results = problem.batch * results_per_image(problem);
+  return ceil_div(problem.weight->layout.n, sm90_float_wgmma::Tuning::kColumns) *
+             ceil_div(results, sm90_float_wgmma::kPartRows) >=
+         kMinTiles;
 }
 
 void run_sm90_float_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds) {

@@ -4,7 +4,7 @@
 
 #include "gemm/cuda/device_operands.cuh"
 #include "gemm/cuda/spread_steps.cuh"
-#include "gemm/cuda/window/window.cuh"
+#include "gemm/cuda/window/image_copies.h"
 #include "runtime/cuda/ptx_tensor_map.cuh"
 #include "runtime/memory.h"
 
@@ -74,13 +74,9 @@ inline void set_maps(Arguments& a) {
   constexpr int kPanel = static_cast<int>(PackedLayout::kPanelRows), kPanels = Tuning::kColumns / kPanel;
   if (a.window.channels) {
     const DeviceWindow& of = a.window.of;
-    const auto behind = [&](int axis) {
-      return (of.output[axis] - 1) * of.stride[axis] - of.before[axis] - (of.input[axis] - 1);
-    };
     a.copied_rows = a.parts * kPartRows;
-    a.x = ptx::image_map({a.values, a.window.images, of.input[0], of.input[1], a.window.channels, of.image, of.row,
-                          of.column, -of.before[0], -of.before[1], behind(0), behind(1), of.stride[0], of.stride[1],
-                          a.copied_rows});
+    a.x = ptx::image_map(
+        image_parts(a.values, 2, a.window.images, of, a.window.channels, of.image, of.row, of.column, a.copied_rows));
   } else {
     a.copied_rows = static_cast<int>(std::min<std::int64_t>(a.parts * kPartRows, round_up(a.rows, 8)));
     a.x = ptx::tensor_map({a.values, 2, a.rows, a.w.k, a.row_stride, a.copied_rows, kStageK, true});

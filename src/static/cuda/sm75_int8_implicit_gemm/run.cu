@@ -298,6 +298,7 @@ class Run {
   void multiply(std::int64_t image, std::int64_t end) {
     const std::int64_t image_results = problem_.rows.output * problem_.columns.output;
     a_.first_image = image;
+    a_.images = end - image;
     for (std::int64_t result = image * image_results; result < end * image_results; result += a_.results) {
       a_.first = FirstResult(a_.window, result);
       a_.results = static_cast<int>(std::min(bounds_.results, end * image_results - result));
