@@ -361,7 +361,7 @@ void run(const Arguments& a, cudaStream_t stream) {
   if (columns * ceil_div(a.results, 128) >= a.enough_tiles) return launch_rows<128>(a, 1, stream);
   const std::int64_t tiles = columns * ceil_div(a.results, 64), stages = a.taps() * (a.depth / kStageK);
   int cluster = 1;
-  while (cluster < kMaxCluster && tiles * cluster < a.enough_tiles && stages >= 2 * kMinStages * cluster) cluster *= 2;
+  while (cluster < kMaxCluster && tiles * cluster < a.enough_tiles && stages > 2 * kMinStages * cluster) cluster *= 2;
   launch_rows<64>(a, cluster, stream);
 }
 
