@@ -63,6 +63,7 @@ set(QCORE_CUDA_SM80
     linear/cuda/sm80_int8_mma/run.cu
     linear/grouped/cuda/sm80_int8_mma.cu)
 set(QCORE_CUDA_SM90A
+    conv2d/cuda/sm90_float_implicit_gemm/run.cu
     conv2d/cuda/sm90_int8_implicit_gemm/run.cu
     gemm/cuda/sm90_float_wgmma/bf16.cu
     gemm/cuda/sm90_float_wgmma/f16.cu
@@ -72,7 +73,8 @@ set(QCORE_CUDA_SM90A
     linear/cuda/sm90_int8_wgmma/run.cu
     linear/grouped/cuda/place_rows.cu
     linear/grouped/cuda/sm90_gemv.cu
-    linear/grouped/cuda/sm90_int8_wgmma.cu)
+    linear/grouped/cuda/sm90_int8_wgmma.cu
+    static/cuda/sm90_int8_implicit_gemm/run.cu)
 set(QCORE_CUDA_CUTLASS_SM75
     linear/cuda/sm75_int8_sliced/gemm_int8_sm75.cu)
 set(QCORE_CUDA_CUTLASS_SM80

@@ -108,6 +108,12 @@ def linear(
         bool,
         typer.Option("--peers", help="Measure qcore's choice of kernel beside humming and gemlite where installed."),
     ] = False,
+    cutlass: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", exists=True, help="With --peers: the library of benchmarks/gpu/cutlass_int8.cu, as it says."
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One layer, g = 128, few numbers of rows.")] = False,
     rounds: Rounds = 15,
     json: Json = None,
@@ -139,6 +145,7 @@ def linear(
         encodings=encoding,
         kernels=_pattern(kernels),
         peers=peers,
+        cutlass=str(cutlass) if cutlass else None,
         rounds=rounds,
     )
 

@@ -68,9 +68,9 @@ class Layer:
         weight = qcore.QuantizedTensor.from_encoded(**parts, encoding=encoding, block_size=block_size)
         return cls(shape, weight, torch.from_numpy(weight.dequantize()).cuda(), name)
 
-    def add_peers(self, torch: Any, rows: Sequence[int]) -> None:
+    def add_peers(self, torch: Any, rows: Sequence[int], cutlass: str | None) -> None:
         """Prepare the weight for all public kernels that take its format and are installed."""
-        for peer in peers_of(self.bits, self.block_size, self.shape[1]):
+        for peer in peers_of(self.bits, self.block_size, self.shape[1], cutlass):
             try:
                 self.peers.append((peer, peer.prepare(torch, self.w, rows, copies_for)))
             except (
@@ -217,6 +217,7 @@ def cases(
     kernels: str = "",
     encodings: Sequence[str] = (),
     peers: bool = False,
+    cutlass: str | None = None,
     rounds: int = 15,
 ) -> Iterator[Case]:
     """Measure all layers with all numbers of rows: each kernel of qcore, or its choice beside public kernels.
@@ -230,7 +231,7 @@ def cases(
         for name, g, width in forms or [("", g, width) for g in block_sizes for width in bits]:
             layer = Layer.encoded(torch, shape, name) if name else Layer.plain(torch, shape, width, g, scheme)
             if peers and not name:
-                layer.add_peers(torch, rows)
+                layer.add_peers(torch, rows, cutlass)
             for m in rows:
                 problem = _Problem(torch, layer, m)
                 if peers:

@@ -1,11 +1,13 @@
 """Public kernels for quantized linear layers on a device, where their packages are installed.
 
 humming (package humming-kernels) compiles its kernels at first use. gemlite is written in Triton; it takes the
-configurations that it ships for the H100, so that nothing is tuned here.
+configurations that it ships for the H100, so that nothing is tuned here. CUTLASS's int8 kernels are in a library that
+is built from cutlass_int8.cu; qcore quantizes x in front of them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import json
 from abc import ABC, abstractmethod
@@ -13,8 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import qcore
+
 _HUMMING_TENSORS = ("weight", "weight_scale", "zero_point", "bias", "weight_scale_2")
 _GEMLITE_BLOCK = 128
+# Tiles of cutlass_int8.cu: rows, columns and k, in its order.
+_CUTLASS_TILES = ("128x256x128", "256x128x128", "128x128x128", "64x256x128", "64x64x256", "64x128x256")
 
 
 class HummingProduct:
@@ -127,6 +133,36 @@ class _Gemlite(Peer):
         return nbytes
 
 
+class _Cutlass(Peer):
+    activations = "int8"
+
+    def __init__(self, library: str, tile: int) -> None:
+        self.library, self.tile = library, tile
+        self.name = f"cutlass int8 w8 per channel {_CUTLASS_TILES[tile]}"
+
+    def prepare(self, torch: Any, w: Any, rows: Sequence[int], copies: Callable[[int], int]) -> int:
+        function = ctypes.CDLL(self.library).cutlass_int8
+        function.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 5 + [ctypes.c_int] * 4 + [ctypes.c_void_p]
+        n, k = w.shape
+        scales = w.abs().amax(1).clamp_min(1e-8) / 127
+        codes = (w / scales[:, None]).round().to(torch.int8)
+        multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
+
+        def multiply(x: Any, out: Any, codes: Any, scales: Any) -> Any:
+            given = qcore.quantize_activations(x)
+            arrays = (given.codes, codes, out, given.scales, scales)
+            sizes = (x.shape[0], n, k, multiprocessors, torch.cuda.current_stream().cuda_stream)
+            if status := function(self.tile, *(array.data_ptr() for array in arrays), *sizes):
+                raise RuntimeError(f"{self.name}: status {status}")
+            return out
+
+        nbytes = int(n * k + n * 4)
+        self.multiply = [
+            functools.partial(multiply, codes=codes.clone(), scales=scales.clone()) for _ in range(copies(nbytes))
+        ]
+        return nbytes
+
+
 def add_nearest_configurations(cache: dict[str, Any], n: int, k: int) -> None:
     """Give a shape that gemlite has not tuned the configurations of the tuned shape with the nearest N and K."""
     for kernel in cache.values():
@@ -142,14 +178,19 @@ def add_nearest_configurations(cache: dict[str, Any], n: int, k: int) -> None:
                 kernel.setdefault(str((m, n, k, k if group == of_k else group, *rest)), config)
 
 
-def peers_of(bits: int, block_size: int, depth: int) -> list[Peer]:
-    """Return the peers that store weights as qcore does with these bits and this block size."""
+def peers_of(bits: int, block_size: int, depth: int, cutlass: str | None = None) -> list[Peer]:
+    """Return the peers that store weights as qcore does with these bits and this block size.
+
+    ``cutlass`` is the library of cutlass_int8.cu, if it was built.
+    """
     one_block = block_size >= depth
     found: list[Peer] = []
     if one_block:
         found.append(_Humming(bits, 0, "int8"))
         if bits == 8:
             found.append(_Gemlite(8, "int8"))
+            if cutlass:
+                found += [_Cutlass(cutlass, tile) for tile in range(len(_CUTLASS_TILES))]
     else:
         if bits == 4 and block_size == _GEMLITE_BLOCK:
             found.append(_Gemlite(4, "float"))

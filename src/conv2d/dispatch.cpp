@@ -54,6 +54,8 @@ KernelTable<Conv2dProblem> table(
          bounded<run_sm90_int8_implicit_gemm>},
         {"sm80_int8_implicit_gemm", kCuda80, sm80_int8_implicit_gemm_unsupported_reason,
          bounded<run_sm80_int8_implicit_gemm>},
+        {"sm90_float_implicit_gemm", kCuda90, sm90_float_implicit_gemm_unsupported_reason,
+         bounded<run_sm90_float_implicit_gemm>, sm90_float_implicit_gemm_pays},
         {"sm80_float_implicit_gemm", kCuda80, sm80_float_implicit_gemm_unsupported_reason,
          bounded<run_sm80_float_implicit_gemm>},
         {"simt", kCuda75, conv2d_simt_unsupported_reason, bounded<run_conv2d_simt>},

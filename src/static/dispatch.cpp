@@ -44,6 +44,8 @@ KernelTable<StaticProblem> table(
     "static", {
 #if defined(QCORE_CUDA_BACKEND)
                   {"simt_depthwise", kCuda75, static_depthwise_unsupported_reason, bounded<run_static_depthwise>},
+                  {"sm90_int8_implicit_gemm", kCuda90, static_sm90_int8_implicit_gemm_unsupported_reason,
+                   bounded<run_static_sm90_int8_implicit_gemm>},
                   {"sm75_int8_implicit_gemm", kCuda75, static_sm75_int8_implicit_gemm_unsupported_reason,
                    bounded<run_static_sm75_int8_implicit_gemm>},
                   {"simt", kCuda75, static_simt_unsupported_reason, bounded<run_static_simt>},

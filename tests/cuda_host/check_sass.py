@@ -81,6 +81,7 @@ OWN_KERNELS = {
     "static_simt_kernel": 1,
     "static_gemm_kernel": 8,
     "static_pack_kernel": 1,
+    "static_wgmma_kernel": 4,
     "unpack_weight_kernel": 1,
     "quantize_aligned_kernel": 2,
     "weight_sums_kernel": 1,
@@ -99,6 +100,7 @@ NOT_FOR = {
         "sm90_float_wgmma_kernel",
         "sm90_int8_mma_kernel",
         "sm90_int8_wgmma_kernel",
+        "static_wgmma_kernel",
     },
     "sm_80": {
         "grouped_gemv_kernel",
@@ -106,6 +108,7 @@ NOT_FOR = {
         "sm90_float_wgmma_kernel",
         "sm90_int8_mma_kernel",
         "sm90_int8_wgmma_kernel",
+        "static_wgmma_kernel",
     },
 }
 # What a kernel must hold. Asynchronous copies are plain ones before sm_80.
@@ -138,6 +141,7 @@ MEANT = {
     "static_depthwise_kernel": ("IDP.4A",),
     "static_gemm_kernel": ("IMMA.16832.S8", "LDGSTS"),
     "static_pack_kernel": ("STG*.128",),
+    "static_wgmma_kernel": ("IGMMA.64x", "UBLKCP", "LDGSTS"),
     "weight_sums_kernel": ("IDP.4A",),
     "sm90_float_wgmma_kernel": ("HGMMA.64x64x16.F32", "UTMALDG.2D", "FFMA", "LOP3"),
     "sm90_int8_wgmma_kernelINS0_8GemmRows": ("IGMMA.64x", "UBLKCP", "UTMALDG", "I2FP"),

@@ -214,6 +214,20 @@ void check(const Case& c) {
       expect_same(expected.bytes, given, c.y_dtype, c);
     }
   }
+  const bool of_warpgroups = floating && c.implicit_gemm && c.x_dtype != DType::f32 && c.scheme == Scheme::symmetric &&
+                             c.window.groups == 1 && c.channels % 64 == 0 && c.x_order == ImageOrder::channels_last &&
+                             c.channels % block == 0 && (block == c.channels || block % 32 == 0);
+  ASSERT_EQ(sm90_float_implicit_gemm_unsupported_reason(problem) == nullptr, of_warpgroups) << describe(c);
+  if (of_warpgroups) {
+    const std::vector<float> tolerance = tolerances(c, x, expected, weight.packed());
+    for (const int spread : {-1, 0, 1}) {
+      Conv2dBounds bounds = c.bounds;
+      bounds.tile = spread;
+      std::vector<char> given = result(run_sm90_float_implicit_gemm, bounds);
+      settle(expected, tolerance, expected.bytes, given);
+      expect_same(expected.bytes, given, c.y_dtype, c);
+    }
+  }
   const bool depthwise = c.window.groups == c.channels && c.window.groups == c.outputs;
   ASSERT_EQ(conv2d_depthwise_unsupported_reason(problem) == nullptr, depthwise) << describe(c);
   if (depthwise) run(run_conv2d_depthwise, c.bounds);
@@ -353,6 +367,31 @@ TEST(Conv2dOnTheMachine, FloatInPlace) {
         c.x_dtype = c.y_dtype = dtype;
         c.y_order = kOrders[cases % 2];
         c.seed = 2000 + ++cases;
+        ASSERT_NO_FATAL_FAILURE(check(c));
+      }
+}
+
+// Pixels that the copy engine finds: steps of k within a tap and across taps, an odd number of stages, windows that
+// reach over every edge, strides, gaps between taps, results of several tiles, launches that begin within an image.
+TEST(Conv2dOnTheMachine, FloatOfWarpgroups) {
+  unsigned cases = 0;
+  for (const std::int64_t channels : {64, 128, 192})
+    for (const std::int64_t block_size : {32, 64, 128, 1000})
+      for (const ConvParams& w : {window(1, 1, 1), ConvParams{{2, 1}, {1, 0, 2, 1}, {1, 2}, 1}, window(3, 0, 1)}) {
+        if (block_size == 128 && channels != 128) continue;
+        Case c{2, channels, 10, 9, cases % 3 == 0 ? 140 : 30 + cases, {3, cases % 2 ? 3 : 1}, block_size};
+        c.window = w;
+        c.compute = ComputeMode::floating;
+        c.bits = cases % 2 ? 4 : 8;
+        c.x_dtype = cases % 3 == 1 ? DType::bf16 : DType::f16;
+        c.y_dtype = kDTypes[cases % 3];
+        c.y_order = kOrders[cases / 2 % 3];
+        c.bias = cases % 4 != 1;
+        if (cases % 5 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
+        if (cases % 5 == 1) c.activation = {ActivationKind::silu, 0, 0};
+        c.special = cases % 6 == 5;
+        if (cases % 4 == 3) c.bounds.results = 70;
+        c.seed = 3000 + ++cases;
         ASSERT_NO_FATAL_FAILURE(check(c));
       }
 }

@@ -75,6 +75,7 @@ constexpr Listed kKernels[] = {
     {"static_simt", 1},
     {"static_gemm", 8},
     {"static_pack", 1},
+    {"static_wgmma", 4},
     {"unpack_weight", 1},
     {"weight_sums", 1},
     {"sm90_int8_wgmma", 46},

@@ -112,6 +112,16 @@ void check(const Case& c) {
     bounds.enough_tiles = 1;
     if (c.large_tiles) run("large tiles", run_static_sm75_int8_implicit_gemm, bounds);
   }
+  const bool warpgroups = c.implicit_gemm && c.window.groups == 1 && k > 0 && k % 128 == 0 &&
+                          (c.x_order != ImageOrder::scattered || c.batch == 1);
+  ASSERT_EQ(static_sm90_int8_implicit_gemm_unsupported_reason(problem) == nullptr, warpgroups) << describe(c);
+  if (warpgroups) {
+    StaticBounds bounds = c.bounds;
+    for (const std::int64_t enough : {1, 2, 1000}) {  // tiles of 128 results; of 64; of 64 whose k is shared
+      bounds.enough_tiles = enough;
+      run("warpgroups", run_static_sm90_int8_implicit_gemm, bounds);
+    }
+  }
   const bool depthwise = c.window.groups == c.channels && c.window.groups == c.outputs && layer->parts == 1;
   ASSERT_EQ(static_depthwise_unsupported_reason(problem) == nullptr, depthwise) << describe(c);
   if (depthwise) run("depthwise", run_static_depthwise, c.bounds);
@@ -191,6 +201,24 @@ TEST(StaticOnTheMachine, Windows) {
       c.x_order = kOrders[cases % 3];
       c.y_order = kOrders[(cases + cases / 2) % 3];
       c.seed = 200 + ++cases;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
+}
+
+// Taps that hold several stages, several tiles in both directions and for a thread block, padding on every side, and up
+// to eight thread blocks that share k.
+TEST(StaticOnTheMachine, Warpgroups) {
+  unsigned cases = 0;
+  for (const std::int64_t channels : {128, 256})
+    for (const std::int64_t kernel : {1, 2, 3, 5}) {
+      Case c{1 + cases % 2, channels, 9, 10, cases % 3 == 0 ? 140 : 36 + cases, {kernel, 3}};
+      c.window = window(1 + cases % 2, cases % 3, 1);
+      c.x_dtype = cases % 2 ? DType::i8 : DType::u8;
+      c.x_zero = cases % 2 ? -5 : 131;
+      c.x_order = kOrders[cases % 3];
+      c.y_order = kOrders[cases / 2 % 3];
+      if (cases % 4 == 3) c.bounds.results = 70;
+      c.seed = 900 + ++cases;
       ASSERT_NO_FATAL_FAILURE(check(c));
     }
 }

@@ -15,7 +15,7 @@ struct Conv2dBounds {
   std::int64_t codes = 128 << 20;  // of quantized pixels, or bytes of float ones
   std::int64_t results = 1 << 19;  // pixels of y in one launch
   std::int64_t enough_tiles = 96;  // with fewer, smaller ones
-  int tile = -1;                   // a Sm90ConvTile, of sm90_int8_implicit_gemm; otherwise one is chosen
+  int tile = -1;  // a Sm90ConvTile, of sm90_int8_implicit_gemm; of float: 1 spreads, 0 does not; -1 chooses
 };
 
 // int8 and int8_asym: pixels quantized once, then tensor cores over taps and blocks in one launch.
@@ -29,6 +29,12 @@ void run_sm90_int8_implicit_gemm(const Conv2dProblem& problem, const Conv2dBound
 // float: tensor cores over taps and blocks in one launch, x in 16 bits.
 const char* sm80_float_implicit_gemm_unsupported_reason(const Conv2dProblem& problem);
 void run_sm80_float_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+
+// float on sm_90: the tiles of linear's sm90_float_wgmma, symmetric weights.
+const char* sm90_float_implicit_gemm_unsupported_reason(const Conv2dProblem& problem);
+void run_sm90_float_implicit_gemm(const Conv2dProblem& problem, const Conv2dBounds& bounds);
+// Whether its tiles are as many as it needs to be faster than sm80_float_implicit_gemm.
+bool sm90_float_implicit_gemm_pays(const Conv2dProblem& problem);
 
 // Every compute mode, one channel in and out per group: a thread makes neighboring pixels of four channels.
 const char* conv2d_depthwise_unsupported_reason(const Conv2dProblem& problem);

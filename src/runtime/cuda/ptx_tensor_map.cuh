@@ -24,35 +24,49 @@ struct MatrixParts {
   bool swizzled;  // a row of a part is 128 bytes, and lies as SwizzledRows does; otherwise rows follow each other
 };
 
+// Images whose channels are of 1 or 2 bytes and lie side by side, and what is copied of them at a time: 128 bytes of
+// `part_pixels` pixels, up to 256, which lie under one tap of neighboring positions of a window. Positions follow each
+// other along a row of results, then along rows, then from image to image. A pixel's 128 bytes lie as a row of
+// SwizzledRows does.
+struct ImageParts {
+  static constexpr int kPartBytes = 128;
+  const void* data;  // a multiple of 16 bytes, as are all steps
+  int value_bytes;
+  std::int64_t images, height, width, channels;    // from 1 on
+  std::int64_t image_step, row_step, column_step;  // in values
+  int first_row, first_column;                     // of the window at its first position: -128 to 0
+  int behind_row, behind_column;                   // from the last pixel to the window's last position: -128 to 127
+  int row_stride, column_stride;                   // from position to position: up to 8
+  int part_pixels;
+};
+
 // The description. A kernel takes it as a parameter that is __grid_constant__.
 struct TensorMap {
 #if defined(__CUDACC__)
   CUtensorMap map;
 #else
   MatrixParts parts;
+  ImageParts images;
 #endif
 };
 
 #if defined(__CUDACC__)
 namespace detail {
-using EncodeTensorMap = decltype(&cuTensorMapEncodeTiled);
-
-// Returns the driver's function, without a link to the driver's library.
-inline EncodeTensorMap encode_tensor_map() {
-  static const EncodeTensorMap function = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+// Returns the driver's function of this name, without a link to the driver's library.
+inline void* driver_function(const char* name) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result),
-               "cuTensorMapEncodeTiled");
+  check_cuda(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result), name);
 #else
-    check_cuda(cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result),
-               "cuTensorMapEncodeTiled");
+  check_cuda(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result), name);
 #endif
-    if (result != cudaDriverEntryPointSuccess) throw CudaError("the driver has no cuTensorMapEncodeTiled");
-    return reinterpret_cast<EncodeTensorMap>(found);
-  }();
-  return function;
+  if (result != cudaDriverEntryPointSuccess) throw CudaError(std::string("the driver has no ") + name);
+  return found;
+}
+inline void check_map(CUresult status, const char* name) {
+  if (status != CUDA_SUCCESS)
+    throw CudaError(std::string(name) + " failed with status " + std::to_string(static_cast<int>(status)));
 }
 }  // namespace detail
 #endif
@@ -68,14 +82,40 @@ inline TensorMap tensor_map(const MatrixParts& of) {
   const CUtensorMapDataType type = of.value_bytes == 2   ? CU_TENSOR_MAP_DATA_TYPE_UINT16
                                    : of.value_bytes == 4 ? CU_TENSOR_MAP_DATA_TYPE_UINT32
                                                          : CU_TENSOR_MAP_DATA_TYPE_UINT64;
-  const CUresult status = detail::encode_tensor_map()(
-      &result.map, type, 2, const_cast<void*>(of.data), extents, strides, part, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      of.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (status != CUDA_SUCCESS)
-    throw CudaError("cuTensorMapEncodeTiled failed with status " + std::to_string(static_cast<int>(status)));
+  constexpr const char* kName = "cuTensorMapEncodeTiled";
+  static const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(detail::driver_function(kName));
+  detail::check_map(
+      encode(&result.map, type, 2, const_cast<void*>(of.data), extents, strides, part, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, of.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      kName);
 #else
   result.parts = of;
+#endif
+  return result;
+}
+
+// Returns the description of images; throws CudaError if the driver refuses it.
+inline TensorMap image_map(const ImageParts& of) {
+  TensorMap result;
+#if defined(__CUDACC__)
+  const auto extent = [](std::int64_t value) { return static_cast<cuuint64_t>(value); };
+  const cuuint64_t extents[] = {extent(of.channels), extent(of.width), extent(of.height), extent(of.images)};
+  const cuuint64_t strides[] = {extent(of.value_bytes * of.column_step), extent(of.value_bytes * of.row_step),
+                                extent(of.value_bytes * of.image_step)};
+  const int first[] = {of.first_column, of.first_row}, behind[] = {of.behind_column, of.behind_row};
+  const cuuint32_t steps[] = {1, static_cast<cuuint32_t>(of.column_stride), static_cast<cuuint32_t>(of.row_stride), 1};
+  constexpr const char* kName = "cuTensorMapEncodeIm2col";
+  static const auto encode = reinterpret_cast<decltype(&cuTensorMapEncodeIm2col)>(detail::driver_function(kName));
+  detail::check_map(
+      encode(&result.map, of.value_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT16, 4,
+             const_cast<void*>(of.data), extents, strides, first, behind,
+             static_cast<cuuint32_t>(ImageParts::kPartBytes / of.value_bytes), static_cast<cuuint32_t>(of.part_pixels),
+             steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      kName);
+#else
+  result.images = of;
 #endif
   return result;
 }
@@ -118,6 +158,38 @@ __device__ __forceinline__ void tensor_copy(void* shared, const TensorMap& from,
       : "memory");
 #else
   cuda_host::tensor_copy(shared, from.parts, row, column, &barrier.state);
+#endif
+}
+
+// Where a window's positions begin: the pixel under its first tap, which may lie outside of the image.
+struct ImagePlace {
+  int image, row, column;
+};
+
+// Copies channels from `channel` on of the pixels that lie by tap_row and tap_column behind positions from `first` on,
+// as tensor_copy() does. What lies outside of an image is zeros.
+__device__ __forceinline__ void image_copy(void* shared, const TensorMap& from, const ImagePlace& first, int tap_row,
+                                           int tap_column, int channel, Barrier& barrier) {
+#if defined(__CUDACC__)
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+      "%5}], [%6], {%7, %8};" ::"r"(shared_address(shared)),
+      "l"(&from.map), "r"(channel), "r"(first.column), "r"(first.row), "r"(first.image), "r"(shared_address(&barrier)),
+      "h"(static_cast<std::uint16_t>(tap_column)), "h"(static_cast<std::uint16_t>(tap_row))
+      : "memory");
+#else
+  const ImageParts& of = from.images;
+  cuda_host::pixel_copy(shared, of.part_pixels, &barrier.state, [&, at = first]() mutable {
+    const std::int64_t row = at.row + tap_row, column = at.column + tap_column;
+    const bool inside = at.image >= 0 && at.image < of.images && row >= 0 && row < of.height && column >= 0 &&
+                        column < of.width && channel < of.channels;
+    const std::int64_t place = at.image * of.image_step + row * of.row_step + column * of.column_step + channel;
+    if ((at.column += of.column_stride) > of.width - 1 + of.behind_column) {
+      at.column = of.first_column;
+      if ((at.row += of.row_stride) > of.height - 1 + of.behind_row) at.row = of.first_row, ++at.image;
+    }
+    return inside ? static_cast<const char*>(of.data) + of.value_bytes * place : nullptr;
+  });
 #endif
 }
 

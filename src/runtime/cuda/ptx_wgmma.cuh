@@ -43,6 +43,25 @@ __device__ __forceinline__ void cluster_sync() {
 #endif
 }
 
+// Reads 16 bytes that lie there in the dynamic shared memory of thread block `rank` of the cluster.
+__device__ __forceinline__ uint4 cluster_load(const void* shared, int rank) {
+  uint4 value;
+#if defined(__CUDACC__)
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %4, %5;\n"
+      "ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [remote];\n"
+      "}"
+      : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+      : "r"(shared_address(shared)), "r"(rank)
+      : "memory");
+#else
+  std::memcpy(&value, cuda_host::shared_of(rank, const_cast<void*>(shared)), sizeof value);
+#endif
+  return value;
+}
+
 // -- barriers ---------------------------------------------------------------------------------------------------------
 
 // In shared memory. A phase is over when `count` threads have arrived and all bytes announced for it are there; then
@@ -251,17 +270,18 @@ __device__ __forceinline__ void keep(std::uint32_t (&a)[kCount][4]) {
 #endif
 }
 
-// d = a b, or d + a b: 64 rows, kColumns columns, 32 k, signed bytes. Warp w of the warpgroup has rows 16*w ..; with
-// group = lane / 4 and quad = lane % 4,
+// d = a b, or d + a b: 64 rows, kColumns columns, 32 k, bytes, of which a's are signed and b's are if kSigned. Warp w
+// of the warpgroup has rows 16*w ..; with group = lane / 4 and quad = lane % 4,
 //
 //   a[i]        row group + 8*(i%2), k 16*(i/2) + 4*quad ..
 //   d[4*j + i]  row group + 8*(i/2), column 8*j + 2*quad + i%2
 //
 // b's columns are rows of shared memory. Neither a nor d may be touched before product_wait().
-template <int kColumns>
+template <int kColumns, bool kSigned = true>
 __device__ __forceinline__ void product(std::int32_t (&d)[kColumns / 2], const std::uint32_t (&a)[4], SwizzledRows b,
                                         bool add) {
-  static_assert(kColumns == 32 || kColumns == 64 || kColumns == 128 || kColumns == 256, "the shapes that are used");
+  static_assert(kColumns == 64 || kColumns == 128 || (kSigned && (kColumns == 32 || kColumns == 256)),
+                "the shapes that are used");
 #if defined(__CUDACC__)
 #define QCORE_D4(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
 #define QCORE_D16(i) QCORE_D4(i), QCORE_D4(i + 4), QCORE_D4(i + 8), QCORE_D4(i + 12)
@@ -274,23 +294,35 @@ __device__ __forceinline__ void product(std::int32_t (&d)[kColumns / 2], const s
         : QCORE_D16(0)
         : QCORE_OPERANDS);
   } else if constexpr (kColumns == 64) {
-    asm volatile(
-        "{.reg .pred add; setp.ne.b32 add, %37, 0; wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, add;}"
-        : QCORE_D16(0), QCORE_D16(16)
-        : QCORE_OPERANDS);
+#define QCORE_PRODUCT(type)                                                                                    \
+  asm volatile("{.reg .pred add; setp.ne.b32 add, %37, 0; wgmma.mma_async.sync.aligned.m64n64k32.s32.s8." type \
+               " {"                                                                                            \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                        \
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "             \
+               "{%32, %33, %34, %35}, %36, add;}"                                                              \
+               : QCORE_D16(0), QCORE_D16(16)                                                                   \
+               : QCORE_OPERANDS)
+    if constexpr (kSigned)
+      QCORE_PRODUCT("s8");
+    else
+      QCORE_PRODUCT("u8");
+#undef QCORE_PRODUCT
   } else if constexpr (kColumns == 128) {
-    asm volatile(
-        "{.reg .pred add; setp.ne.b32 add, %69, 0; wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, add;}"
-        : QCORE_D16(0), QCORE_D16(16), QCORE_D16(32), QCORE_D16(48)
-        : QCORE_OPERANDS);
+#define QCORE_PRODUCT(type)                                                                                     \
+  asm volatile("{.reg .pred add; setp.ne.b32 add, %69, 0; wgmma.mma_async.sync.aligned.m64n128k32.s32.s8." type \
+               " {"                                                                                             \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                         \
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "               \
+               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "               \
+               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "              \
+               "{%64, %65, %66, %67}, %68, add;}"                                                               \
+               : QCORE_D16(0), QCORE_D16(16), QCORE_D16(32), QCORE_D16(48)                                      \
+               : QCORE_OPERANDS)
+    if constexpr (kSigned)
+      QCORE_PRODUCT("s8");
+    else
+      QCORE_PRODUCT("u8");
+#undef QCORE_PRODUCT
   } else {
     asm volatile(
         "{.reg .pred add; setp.ne.b32 add, %133, 0; wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {"
@@ -321,7 +353,7 @@ __device__ __forceinline__ void product(std::int32_t (&d)[kColumns / 2], const s
       for (int k = 0; k < 32; k += 4) {
         const std::uint32_t word = swizzled_word(b, 8 * (i / 2) + 2 * quad + i % 2, k);
         for (int row = 0; row < 2; ++row)
-          sum[row] += cuda_host::product_of_bytes(words[8 * row + k / 4], word, true, true);
+          sum[row] += cuda_host::product_of_bytes(words[8 * row + k / 4], word, true, kSigned);
       }
       for (int row = 0; row < 2; ++row) {
         std::int32_t& result = d[4 * (i / 2) + 2 * row + i % 2];

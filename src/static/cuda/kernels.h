@@ -21,6 +21,10 @@ void run_static_depthwise(const StaticProblem& problem, const StaticBounds& boun
 const char* static_sm75_int8_implicit_gemm_unsupported_reason(const StaticProblem& problem);
 void run_static_sm75_int8_implicit_gemm(const StaticProblem& problem, const StaticBounds& bounds);
 
+// Likewise by products of warpgroups on compute capability 9.0: one group, channels in multiples of 32.
+const char* static_sm90_int8_implicit_gemm_unsupported_reason(const StaticProblem& problem);
+void run_static_sm90_int8_implicit_gemm(const StaticProblem& problem, const StaticBounds& bounds);
+
 // Every layer: a thread per result.
 const char* static_simt_unsupported_reason(const StaticProblem& problem);
 void run_static_simt(const StaticProblem& problem, const StaticBounds& bounds);

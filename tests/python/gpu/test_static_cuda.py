@@ -23,6 +23,7 @@ from qcore.static import QConv2d, QLinear  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
+IS_HOPPER = torch.cuda.get_device_capability() == (9, 0)
 KERNELS = [row.name for row in qcore.kernels("static") if row.device == "cuda"]
 ORDERS = {"channels_last": torch.channels_last, "channels_first": torch.contiguous_format}
 # x's dtype and zero point, the weight's, y's
@@ -44,7 +45,15 @@ def takes(kernel, case, formats):
     _, (outputs, channels, *_), *_, groups = SHAPES[case]
     if kernel == "simt_depthwise":
         return channels == 1 and outputs == groups and one_part(formats)
+    if kernel == "sm90_int8_implicit_gemm":
+        return IS_HOPPER and groups == 1 and channels % 128 == 0
     return kernel == "simt" or groups == 1 or (channels >= 8 and outputs // groups >= 8)
+
+
+def product_rows(channels):
+    """Return the rows that multiply by this many channels of one group."""
+    tensor_cores = ["sm90_int8_implicit_gemm"] if IS_HOPPER and channels % 128 == 0 else []
+    return [*tensor_cores, "sm75_int8_implicit_gemm", "simt"]
 
 
 def one_part(formats):
@@ -64,7 +73,7 @@ def conv_layer(rng, w_shape, formats, **window):
 
 
 def test_rows():
-    assert KERNELS == ["simt_depthwise", "sm75_int8_implicit_gemm", "simt"]
+    assert KERNELS == ["simt_depthwise", "sm90_int8_implicit_gemm", "sm75_int8_implicit_gemm", "simt"]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -89,7 +98,7 @@ def test_convolutions(case, formats, order):
     assert torch.equal(moved.to("cpu")(x), expected)
 
 
-@pytest.mark.parametrize("channels", [32, 64, 96, 50])
+@pytest.mark.parametrize("channels", [32, 64, 96, 50, 128])
 def test_many_tiles(channels):
     rng = np.random.default_rng(channels)
     layer = conv_layer(rng, (300, channels, 3, 3), FORMATS[0], padding=1)
@@ -97,8 +106,36 @@ def test_many_tiles(channels):
         memory_format=torch.channels_last
     )
     expected = layer(x)
-    for kernel in ("sm75_int8_implicit_gemm", "simt"):
+    for kernel in product_rows(channels):
         assert torch.equal(static_calls.run(kernel, layer.to("cuda"), x.cuda()).cpu(), expected)
+
+
+# x's shape, the weight's and the window: k shared by up to eight thread blocks, taps of several stages, padding, results
+# and channels that leave a tile's edge empty, tiles of 128 results, several of them for a thread block.
+HOPPER_CASES = {
+    "shared-by-eight": ((1, 256, 14, 14), (200, 256, 3, 3), {"padding": 1}),
+    "shared-by-two": ((1, 128, 56, 56), (64, 128, 3, 3), {"padding": 1}),
+    "one-result": ((1, 128, 3, 3), (40, 128, 3, 3), {}),
+    "strided": ((2, 128, 15, 13), (50, 128, 5, 3), {"stride": (2, 1), "padding": (1, 0, 2, 1)}),
+    "dilated": ((3, 256, 11, 12), (65, 256, 3, 2), {"dilation": (3, 2), "padding": (2, 1)}),
+    "one-tap": ((1, 512, 28, 28), (300, 512, 1, 1), {}),
+    "many-results": ((8, 128, 56, 55), (130, 128, 3, 3), {"padding": 1}),
+    "many-channels": ((2, 128, 28, 28), (1024, 128, 3, 3), {"padding": 1}),
+}
+
+
+@pytest.mark.skipif(not IS_HOPPER, reason="needs compute capability 9.0")
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("formats", FORMATS, ids=str)
+@pytest.mark.parametrize("case", HOPPER_CASES)
+def test_hopper_tiles(case, formats, order):
+    x_shape, w_shape, window = HOPPER_CASES[case]
+    rng = np.random.default_rng([*map(ord, case)])
+    layer = conv_layer(rng, w_shape, formats, **window)
+    x = torch.from_numpy(static_calls.codes(rng, x_shape, formats[0])).contiguous(memory_format=ORDERS[order])
+    expected = layer(x)
+    y = static_calls.run("sm90_int8_implicit_gemm", layer.to("cuda"), x.cuda())
+    assert torch.equal(y.cpu(), expected)
 
 
 @pytest.mark.parametrize("channels", [256, 130])
@@ -132,9 +169,7 @@ def test_linear(shape, formats):
     )  # fmt: skip
     x = torch.from_numpy(static_calls.codes(rng, (*rows, k), x_dtype))
     expected = reference(layer, x)
-    for kernel in KERNELS:
-        if kernel == "simt_depthwise":
-            continue
+    for kernel in product_rows(k):
         assert torch.equal(static_calls.run(kernel, layer.to("cuda"), x.cuda()).cpu(), expected)
         turned = x.transpose(0, -1).contiguous().transpose(0, -1)
         assert torch.equal(static_calls.run(kernel, layer.to("cuda"), turned.cuda()).cpu(), expected)
@@ -147,7 +182,7 @@ def test_into_a_piece_of_a_larger_array():
     expected = reference(layer, x)
     memory = torch.full((2, 40, 11, 9), 7, dtype=torch.uint8, device="cuda")
     out = memory[:, 3:36, 1:10, 1:8]
-    for kernel in ("sm75_int8_implicit_gemm", "simt"):
+    for kernel in product_rows(32):
         assert static_calls.run(kernel, layer.to("cuda"), x.cuda(), out=out) is out
         assert torch.equal(out.cpu(), expected)
         out.fill_(7)

@@ -4,6 +4,7 @@
 
 #include "gemm/cuda/device_operands.cuh"
 #include "gemm/cuda/spread_steps.cuh"
+#include "gemm/cuda/window/image_copies.h"
 #include "runtime/cuda/ptx_tensor_map.cuh"
 #include "runtime/memory.h"
 
@@ -22,6 +23,15 @@ struct Tuning {
   static constexpr std::int64_t kFewRows = 16;  // which `sm80_float_mma` takes
 };
 
+// Rows of x under a window: under each tap a result has the row of another pixel. The weight's steps and its k are
+// those of all taps, one after the other, its blocks and their parameters those of every tap.
+struct Window {
+  DeviceWindow of;  // steps of the input in values; none of `before` and of `kernel` is beyond what copies take
+  FirstResult first;
+  std::int64_t images;
+  int channels;  // k of a tap, whole stages; 0 if x is a matrix
+};
+
 struct Arguments {
   ptx::TensorMap x;                // in parts of a tile's rows
   ptx::TensorMap words;            // of the weight, in parts of a stage
@@ -33,6 +43,7 @@ struct Arguments {
   std::int64_t first_row;  // of these rows in out.y
   const float* row_sums;   // [units, M rounded up to whole tiles], see row_sums.cuh; null unless the weight has offsets
   std::int64_t sum_stride;
+  Window window;
   DeviceWeight w;
   DeviceOutput out;
   bool pairs;                   // y has one leading axis, and two neighboring outputs of a row are one aligned store
@@ -61,8 +72,15 @@ inline bool parts_fit(const DeviceWeight& w, int parts) {
 // Sets the matrices of x and of the weight as the copy engine takes them, when all else is set.
 inline void set_maps(Arguments& a) {
   constexpr int kPanel = static_cast<int>(PackedLayout::kPanelRows), kPanels = Tuning::kColumns / kPanel;
-  a.copied_rows = static_cast<int>(std::min<std::int64_t>(a.parts * kPartRows, round_up(a.rows, 8)));
-  a.x = ptx::tensor_map({a.values, 2, a.rows, a.w.k, a.row_stride, a.copied_rows, kStageK, true});
+  if (a.window.channels) {
+    const DeviceWindow& of = a.window.of;
+    a.copied_rows = a.parts * kPartRows;
+    a.x = ptx::image_map(
+        image_parts(a.values, 2, a.window.images, of, a.window.channels, of.image, of.row, of.column, a.copied_rows));
+  } else {
+    a.copied_rows = static_cast<int>(std::min<std::int64_t>(a.parts * kPartRows, round_up(a.rows, 8)));
+    a.x = ptx::tensor_map({a.values, 2, a.rows, a.w.k, a.row_stride, a.copied_rows, kStageK, true});
+  }
   const std::int64_t words = a.w.steps * kPanel, parameters = a.w.blocks * kPanel;
   a.words = ptx::tensor_map({a.w.words, 4, a.w.panels, words, words, kPanels, kStageK * a.w.bits / 32 * kPanel, false});
   a.scales = ptx::tensor_map({a.w.scales, 4, a.w.panels, parameters, parameters, kPanels, kPanel, false});

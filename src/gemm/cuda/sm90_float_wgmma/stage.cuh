@@ -137,6 +137,8 @@ class Producer {
                       static_cast<int>(sizeof(To::weights) + sizeof(To::columns) + (kOffsets ? sizeof(To::sums) : 0));
     // Weights need nothing that another kernel writes. What is computed from x waits for it, and so does y.
     ptx::wait_for_earlier_kernels();
+    if constexpr (!kOffsets)
+      if (a_.window.channels) return copy_pixels(bytes);
     walk([&](int k, int row, int, To& to, ptx::Barrier& full) {
       ptx::barrier_expect(full, bytes);
       ptx::tensor_copy(to.x, a_.x, row, k, full);
@@ -149,23 +151,51 @@ class Producer {
     });
   }
 
+  // The pixels of a tile's results, tap after tap. Behind the last tap there are zeros.
+  __device__ __forceinline__ void copy_pixels(int bytes) {
+    const DeviceWindow& window = a_.window.of;
+    const int channels = a_.window.channels;
+    ptx::ImagePlace first{};
+    int next_k = 0, next_row = -1, channel = 0, tap_row = 0, tap_column = 0;
+    walk([&](int k, int row, int, To& to, ptx::Barrier& full) {
+      if (row != next_row || k != next_k) {  // a tile begins
+        const ResultPlace place(window, a_.window.first, row);
+        first = {static_cast<int>(place.image), place.row * window.stride[0] - window.before[0],
+                 place.column * window.stride[1] - window.before[1]};
+        const int tap = k / channels;
+        channel = k - tap * channels;
+        tap_row = tap / window.kernel[1];
+        tap_column = tap - tap_row * window.kernel[1];
+      }
+      next_row = row, next_k = k + kStageK;
+      ptx::barrier_expect(full, bytes);
+      const bool exists = tap_row < window.kernel[0];
+      ptx::image_copy(to.x, a_.x, first, exists ? tap_row * window.dilation[0] : 0,
+                      exists ? tap_column * window.dilation[1] : 0, exists ? channel : channels, full);
+      if ((channel += kStageK) < channels) return;
+      channel = 0;
+      if (++tap_column == window.kernel[1]) tap_column = 0, ++tap_row;
+    });
+  }
+
   __device__ __forceinline__ void copy_weights() {
     walk([&](int k, int, int panel, To& to, ptx::Barrier& full) {
       ptx::tensor_copy(to.weights, a_.words, panel, k / To::kStepK * static_cast<int>(PackedLayout::kPanelRows), full);
     });
   }
 
-  // Behind the last block, where x is zeros, its parameters are copied again.
+  // Behind the last block, where x is zeros, its parameters are copied again. Every tap has those of the first one.
   __device__ __forceinline__ void copy_parameters() {
     const int blocks = static_cast<int>(a_.w.blocks);
     const int size = blocks > 1 ? static_cast<int>(a_.w.block_size) : 1 << 30;
+    const int of_tap = a_.window.channels ? blocks : 1 << 30;
     int next_k = 0, p = 0, end = 0;  // of the block's end
     walk([&](int k, int, int panel, To& to, ptx::Barrier& full) {
-      if (k != next_k || end == 0) p = k / size, end = (p + 1) * size;  // a tile begins
+      if (k != next_k || end == 0) p = k / size, end = (p + 1) * size, p %= of_tap;  // a tile begins
       next_k = k + kStageK;
 #pragma unroll
       for (int set = 0; set < kSets; ++set) {
-        if (k + set * To::kUnitK >= end) ++p, end += size;
+        if (k + set * To::kUnitK >= end) end += size, p = p + 1 == of_tap ? 0 : p + 1;
         const int column = (p < blocks ? p : blocks - 1) * static_cast<int>(PackedLayout::kPanelRows);
         ptx::tensor_copy(to.columns[set][0], a_.scales, panel, column, full);
         if constexpr (kOffsets) ptx::tensor_copy(to.columns[set][kOffsets], a_.offsets, panel, column, full);

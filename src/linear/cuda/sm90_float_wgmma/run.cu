@@ -5,7 +5,7 @@
 #include "gemm/cuda/sm90_float_wgmma/arguments.cuh"
 #include "gemm/cuda/split_rows.cuh"
 #include "linear/cuda/kernels.h"
-#include "linear/cuda/spread_plan.h"
+#include "linear/cuda/sm90_float_wgmma/plan.h"
 #include "linear/cuda/tile_limits.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
@@ -21,33 +21,6 @@ constexpr std::int64_t kUnit = 8;  // 16-bit values in 16 bytes
 // Whether the copy engine can take x from where it is: rows that do not overlap, at multiples of 16 bytes.
 bool in_place(const LinearProblem& problem, std::int64_t stride) {
   return stride >= problem.weight->layout.k && stride % kUnit == 0 && columns_lie_together(problem.x, kUnit);
-}
-
-struct Plan {
-  int parts;
-  int spread;  // thread blocks, or 0
-};
-
-// The plan that is expected to take the least time, as measured on one H100 on 2026-11-26. `spread` 1 and 0 ask for
-// spread steps or for whole tiles.
-Plan plan(std::int64_t rows, const DeviceWeight& w, std::int64_t multiprocessors, int spread) {
-  constexpr TileTimes kTimes[] = {{}, {51, 220, 520}, {92, 250, 700}, {}, {156, 330, 1100}};
-  const std::int64_t columns = ceil_div(w.n, Tuning::kColumns), steps = ceil_div(w.k, sm90_float_wgmma::kStepK);
-  Plan best{0, 0};
-  std::int64_t least = 0;
-  const auto consider = [&](Plan plan, std::int64_t time) {
-    if (best.parts == 0 || time < least) best = plan, least = time;
-  };
-  for (int parts = Tuning::kMaxParts; parts > 0; parts /= 2) {
-    if (!sm90_float_wgmma::parts_fit(w, parts)) continue;
-    const std::int64_t tiles = columns * ceil_div(rows, parts * sm90_float_wgmma::kPartRows);
-    const std::int64_t blocks = std::min(multiprocessors, tiles * steps);
-    const bool can = can_spread(steps, blocks);
-    if (spread <= 0 || !can) consider({parts, 0}, kTimes[parts].whole(tiles, steps, multiprocessors));
-    if (can && (spread > 0 || (spread < 0 && may_spread(tiles, multiprocessors, 2 * rows * w.k))))
-      consider({parts, static_cast<int>(blocks)}, kTimes[parts].spread(tiles, steps, blocks));
-  }
-  return best;
 }
 
 }  // namespace
@@ -76,17 +49,17 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
   std::int64_t rows = bounds.rows;
   if (gather) rows = std::min(rows, bounds.codes / (2 * row_length));
   rows = std::min(std::max(rows, bounds.fewest_rows), problem.m);
-  const Plan plans[] = {plan(rows, w, multiprocessors, bounds.tile),
-                        plan((problem.m - 1) % rows + 1, w, multiprocessors, bounds.tile)};
+  const auto plan = [&](std::int64_t count) {
+    return sm90_float_wgmma::plan(count, 2 * count * w.k, w, multiprocessors, bounds.tile);
+  };
+  const sm90_float_wgmma::Plan plans[] = {plan(rows), plan((problem.m - 1) % rows + 1)};
   const std::int64_t sum_stride = round_up(rows, Tuning::kMaxParts * sm90_float_wgmma::kPartRows);
 
   ScratchPlan scratch_plan;
   const auto values = scratch_plan.add<std::uint16_t>(gather ? rows * row_length : 0);
   const auto sums =
       scratch_plan.add<float>(w.offsets ? round_up(w.k, sm90_float_wgmma::kStepK) / unit * sum_stride : 0);
-  const SpreadScratch spread(scratch_plan, std::max(plans[0].spread, plans[1].spread),
-                             std::max(plans[0].parts, plans[1].parts) * sm90_float_wgmma::kPartRows * Tuning::kColumns,
-                             Tuning::kColumns / static_cast<int>(PackedLayout::kPanelRows));
+  const SpreadScratch spread = sm90_float_wgmma::spread_scratch(scratch_plan, plans[0], plans[1]);
   CudaScratch scratch(scratch_plan, problem.device.index, stream);
 
   sm90_float_wgmma::Arguments arguments{};
@@ -108,7 +81,7 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
                    stream);
       arguments.row_sums = scratch[sums];
     }
-    const Plan& chosen = plans[count == rows ? 0 : 1];
+    const sm90_float_wgmma::Plan& chosen = plans[count == rows ? 0 : 1];
     arguments.parts = chosen.parts;
     arguments.spread = chosen.spread;
     if (chosen.spread) arguments.spread_totals = spread.totals(scratch);

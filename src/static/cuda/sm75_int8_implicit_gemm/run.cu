@@ -1,41 +1,16 @@
 #include <algorithm>
 
 #include "gemm/cuda/operand_stage.cuh"
-#include "gemm/cuda/window/window_tile.cuh"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/cuda/cuda_warp.cuh"
 #include "runtime/cuda/ptx_bytes.cuh"
 #include "runtime/memory.h"
-#include "static/cuda/kernels.h"
-#include "static/cuda/requantized_channels.cuh"
+#include "static/cuda/implicit_gemm.cuh"
 
 namespace qcore::static_gemm {
 namespace {
-
-constexpr int kChunk = 32;  // bytes of a pixel that a product takes
-
-struct Arguments {
-  const std::int8_t* words;  // of StaticLayer: [groups, panels, taps, steps, 16, 4]
-  std::int64_t n, panels;    // of one group
-  std::int64_t steps;        // of one tap
-  int groups, parts;         // the window's taps come `parts` times
-
-  const std::int8_t* x;     // pixels at multiples of 16 bytes
-  std::int64_t group_step;  // from group to group of a pixel
-  int depth;                // bytes of a group of a pixel, a multiple of kChunk; those behind K count nothing
-  bool x_signed;
-  std::uint32_t zero;   // four codes of the real value 0: what padding is
-  DeviceWindow window;  // steps in bytes of x
-  std::int64_t first_image;
-
-  ImageView y;
-  FirstResult first;
-  int results;
-  Requantization requantization;
-  std::int64_t enough_tiles;
-};
 
 enum class Size { small, large };
 
@@ -75,7 +50,7 @@ class Gemm {
   __device__ void run() {
     places_.set(a_, static_cast<int>(blockIdx.y) * kRows);
     set_row();
-    const int count = taps(a_) * tap_stages_;
+    const int count = a_.taps() * tap_stages_;
     for (int i = 0; i + 1 < kStages; ++i) copy(i, i < count);
     int stage = 0;
     for (int i = 0; i < count; ++i) {
@@ -91,8 +66,7 @@ class Gemm {
   }
 
  private:
-  __device__ static int taps(const Arguments& a) { return a.parts * a.window.kernel[0] * a.window.kernel[1]; }
-  __device__ static int panel_units(const Arguments& a) { return taps(a) * static_cast<int>(a.steps * 4); }
+  __device__ static int panel_units(const Arguments& a) { return a.taps() * static_cast<int>(a.steps * 4); }
 
   __device__ void set_row() {
     std::int64_t at = 0;
@@ -266,8 +240,12 @@ bool in_place(const StaticProblem& problem) {
 
 class Run {
  public:
-  Run(const StaticProblem& problem, const StaticBounds& bounds)
-      : problem_(problem), layer_(*problem.layer), bounds_(bounds), stream_(static_cast<cudaStream_t>(problem.stream)) {
+  Run(const StaticProblem& problem, const StaticBounds& bounds, static_gemm::Product product)
+      : problem_(problem),
+        layer_(*problem.layer),
+        bounds_(bounds),
+        product_(product),
+        stream_(static_cast<cudaStream_t>(problem.stream)) {
     const PackedLayout& layout = layer_.layout;
     a_.words = layer_.codes;
     a_.n = layout.n;
@@ -320,16 +298,18 @@ class Run {
   void multiply(std::int64_t image, std::int64_t end) {
     const std::int64_t image_results = problem_.rows.output * problem_.columns.output;
     a_.first_image = image;
+    a_.images = end - image;
     for (std::int64_t result = image * image_results; result < end * image_results; result += a_.results) {
       a_.first = FirstResult(a_.window, result);
       a_.results = static_cast<int>(std::min(bounds_.results, end * image_results - result));
-      static_gemm::run(a_, stream_);
+      product_(a_, stream_);
     }
   }
 
   const StaticProblem& problem_;
   const StaticLayer& layer_;
   const StaticBounds& bounds_;
+  static_gemm::Product product_;
   cudaStream_t stream_;
   static_gemm::Arguments a_{};
 };
@@ -373,8 +353,12 @@ const char* static_sm75_int8_implicit_gemm_unsupported_reason(const StaticProble
 }
 
 void run_static_sm75_int8_implicit_gemm(const StaticProblem& problem, const StaticBounds& bounds) {
+  static_gemm::for_each_launch(problem, bounds, static_gemm::run);
+}
+
+void static_gemm::for_each_launch(const StaticProblem& problem, const StaticBounds& bounds, Product product) {
   DeviceGuard guard(problem.device.index);
-  const auto run = [&](const StaticProblem& part) { Run(part, bounds).run(); };
+  const auto run = [&](const StaticProblem& part) { Run(part, bounds, product).run(); };
   const std::int64_t row = problem.columns.input * depth_of(*problem.layer);
   if (in_place(problem) || !is_product(problem) || problem.rows.input * row <= bounds.codes) return run(problem);
   const std::int64_t rows = std::max<std::int64_t>(bounds.codes / row, 1),
