@@ -110,8 +110,8 @@ def test_many_tiles(channels):
         assert torch.equal(static_calls.run(kernel, layer.to("cuda"), x.cuda()).cpu(), expected)
 
 
-# x's shape, the weight's and the window: k shared by up to eight thread blocks, taps of several stages, padding, results
-# and channels that leave a tile's edge empty, tiles of 128 results, several of them for a thread block.
+# x's shape, the weight's and the window: k shared by up to eight thread blocks, taps of several stages, padding,
+# results and channels that leave a tile's edge empty, tiles of 128 results, several of them for a thread block.
 HOPPER_CASES = {
     "shared-by-eight": ((1, 256, 14, 14), (200, 256, 3, 3), {"padding": 1}),
     "shared-by-two": ((1, 128, 56, 56), (64, 128, 3, 3), {"padding": 1}),

@@ -3,7 +3,7 @@
 #include "conv2d/cuda/pixel_rows.cuh"
 #include "formats/row_stride.h"
 #include "gemm/cuda/sm90_float_wgmma/arguments.cuh"
-#include "linear/cuda/sm90_float_wgmma/plan.h"
+#include "gemm/cuda/sm90_float_wgmma/plan.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 

@@ -2,9 +2,9 @@
 
 #include "formats/row_stride.h"
 #include "gemm/cuda/sm90_int8_wgmma/arguments.cuh"
+#include "gemm/cuda/spread_plan.h"
 #include "gemm/cuda/weight_sums.cuh"
 #include "linear/cuda/kernels.h"
-#include "linear/cuda/spread_plan.h"
 #include "linear/cuda/tile_limits.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "gemm/cuda/sm90_float_wgmma/arguments.cuh"
-#include "linear/cuda/spread_plan.h"
+#include "gemm/cuda/spread_plan.h"
 #include "runtime/memory.h"
 
 // How a product of sm90_float_wgmma is shared out: the height of its tiles, and whether steps of k are spread.
