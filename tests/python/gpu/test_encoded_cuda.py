@@ -127,7 +127,8 @@ def test_some_rows_of_tiles(name):
     for m in (9, 16, 61, 128):
         x = rows_of(m, 2048 + 64, special=m == 61)
         got = qcore.linear(torch.from_numpy(x).cuda(), there, compute="int8")
-        if torch.cuda.get_device_capability() == (9, 0) and torch.cuda.get_device_properties(0).multi_processor_count > 128:
+        wide = torch.cuda.get_device_properties(0).multi_processor_count > 128
+        if torch.cuda.get_device_capability() == (9, 0) and wide:
             assert qcore.last_kernel("linear") == "sm90_int8_mma"
         expect_same(got.cpu(), qcore.linear(x, weight, compute="int8"))
 
