@@ -18,9 +18,9 @@ void run_with(const LinearProblem& problem) {
 #endif
 
 #if defined(QCORE_CUDA_BACKEND)
-template <void (*run)(const LinearProblem&, const ScratchBounds&)>
+template <void (*run)(const LinearProblem&, const ScratchBounds&), bool extended = false>
 void bounded(const LinearProblem& problem) {
-  run_expanded(problem, {}, run);
+  run_expanded(problem, {}, run, extended);
 }
 
 void run_encoded(const LinearProblem& problem) { run_sm75_gemv_encoded(problem, {}); }
@@ -33,7 +33,7 @@ KernelTable<LinearProblem> table(
                   {"sm75_gemv_encoded", kCuda75, sm75_gemv_encoded_unsupported_reason, run_encoded},
                   {"sm90_float_wgmma", kCuda90, sm90_float_wgmma_unsupported_reason, bounded<run_sm90_float_wgmma>},
                   {"sm80_float_mma", kCuda80, sm80_float_mma_unsupported_reason, bounded<run_sm80_float_mma>},
-                  {"sm90_int8_mma", kCuda90, sm90_int8_mma_unsupported_reason, bounded<run_sm90_int8_mma>},
+                  {"sm90_int8_mma", kCuda90, sm90_int8_mma_unsupported_reason, bounded<run_sm90_int8_mma, true>},
                   {"sm75_gemv", kCuda75, sm75_gemv_unsupported_reason, bounded<run_sm75_gemv>},
                   {"sm90_int8_wgmma", kCuda90, sm90_int8_wgmma_unsupported_reason, bounded<run_sm90_int8_wgmma>},
                   {"sm80_int8_mma", kCuda80, sm80_int8_mma_unsupported_reason, bounded<run_sm80_int8_mma>},

@@ -12,7 +12,12 @@ struct LinearProblem {
   RowView x;                             // [M, K]
   RowView y;                             // [M, N]; written to through const_cast
   const PackedWeight* weight = nullptr;  // n, k, block_size, blocks
-  TensorView bias;                       // [N], rank 0 if there is none
+  // The weight's codes of 4 bits stand for 0 to 15, not for -8 to 7. Only a CUDA kernel that asked for it is given
+  // such.
+  bool counts_from_zero = false;
+  // The weight is written by kernels right in front of this call's in the stream, which let one that overlaps start.
+  bool follows_expansion = false;
+  TensorView bias;  // [N], rank 0 if there is none
   ComputeMode compute = ComputeMode::int8;
   FusedActivation activation;
   ActivationScales scales;  // of x

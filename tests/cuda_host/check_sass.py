@@ -58,7 +58,7 @@ OWN_KERNELS = {
     "recurrent_persistent_kernel": 16,
     "recurrent_step_kernel": 32,
     "heads_kernel": 12,
-    "sm90_int8_mma_kernel": 68,
+    "sm90_int8_mma_kernel": 80,
     "lut_kernel": 21,
     "lut_strided_kernel": 7,
     "lstm_cell_kernel": 1,

@@ -48,6 +48,8 @@ constexpr Form kForms[] = {
     {"nf4", 4, 0, Type::f32, Type::none, 0, 64, true},
     {"awq", 4, 8, Type::f16, Type::z4, 0, 128},
     {"hqq", 3, 0, Type::bf16, Type::z8, 0, 64},
+    {"hqq of 4 bits", 4, 0, Type::f16, Type::z8, 0, 64},
+    {"q4_0", 4, 8, Type::f16, Type::none, 0, 32},
     {"gptq", 8, 128, Type::f32, Type::z8, 0, 128},
     {"wide", 6, 32, Type::bf16, Type::bf16, 0, 128},
     {"row of zeros", 5, 16, Type::f32, Type::f32, 0, 1 << 20},
@@ -219,8 +221,9 @@ void check(const Form& form, const Call& c) {
   // Before compute capability 8.0 it takes more rows of short blocks; its code is the same on all.
   if (takes && c.m <= (form.block_size == 16 ? 128 : 8)) run("gemv_encoded", run_sm75_gemv_encoded);
   ASSERT_EQ(simt_unsupported_reason(problem), nullptr);
-  const auto expanded = [&](LinearKernel* kernel) {
-    return [kernel](const LinearProblem& given, const ScratchBounds& bounds) { run_expanded(given, bounds, kernel); };
+  const auto expanded = [&](LinearKernel* kernel, bool extended = false) {
+    return
+        [=](const LinearProblem& given, const ScratchBounds& bounds) { run_expanded(given, bounds, kernel, extended); };
   };
   run("simt", expanded(run_simt));
   if (!sm80_int8_mma_unsupported_reason(problem)) {
@@ -232,6 +235,9 @@ void check(const Form& form, const Call& c) {
         run_expanded(given, bounds, run_sm80_int8_mma);
       });
   }
+  if (!sm90_int8_mma_unsupported_reason(problem))
+    for (const bool extended : {false, true}) run("sm90_int8_mma", expanded(run_sm90_int8_mma, extended));
+  if (!sm90_int8_wgmma_unsupported_reason(problem)) run("sm90_int8_wgmma", expanded(run_sm90_int8_wgmma));
   EXPECT_EQ(cuda_host::live_allocations(), allocated);
 }
 

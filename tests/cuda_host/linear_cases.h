@@ -292,11 +292,17 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
     const bool blocks_of_16 = c.block_size == sm80_int8_mma16::kBlock && c.k > c.block_size;
     for (int i = 0; blocks_of_16 && c.every_tile && i < sm80_int8_mma16::kSizes; ++i) run(run_sm80_int8_mma, 0, i);
   }
-  if (!sm90_int8_mma_unsupported_reason(problem)) {
+  // More rows of a weight with offsets than it is chosen for are multiplied too.
+  LinearProblem fewer = problem;
+  if (weight.packed().has_offsets()) fewer.m = std::min<std::int64_t>(c.m, 16);
+  if (!sm90_int8_mma_unsupported_reason(fewer)) {
     run(run_sm90_int8_mma);
     const bool one_block = weight.packed().layout.block_size > 128;
+    const bool offsets = weight.packed().has_offsets();
     for (int i = 0; c.every_tile && i < sm90_int8_mma::kSizes; ++i)
-      if (!one_block || i < sm90_int8_mma::kOneBlockSizes) run(run_sm90_int8_mma, 0, i);
+      if (offsets ? sm90_int8_mma::takes_offsets(static_cast<sm90_int8_mma::Size>(i))
+                  : !one_block || i < sm90_int8_mma::kOneBlockSizes)
+        run(run_sm90_int8_mma, 0, i);
   }
   if (!sm90_int8_wgmma_unsupported_reason(problem)) {
     if (c.large_tiles) {

@@ -60,7 +60,8 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   }
   problem.device = kCuda;
   const QuantizedTensor usual = random_weight(random, 4, 40, 32, 4, Scheme::symmetric),
-                        shifted = random_weight(random, 4, 40, 32, 4, Scheme::asymmetric);
+                        shifted = random_weight(random, 4, 40, 32, 4, Scheme::asymmetric),
+                        shifted_row = random_weight(random, 4, 40, 40, 4, Scheme::asymmetric);
   problem.weight = &usual.packed();
   EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr);
   problem.m = 4;
@@ -102,8 +103,20 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
     EXPECT_EQ(reason(c.most), nullptr);
     EXPECT_STREQ(reason(c.most + 1), "sm90_int8_wgmma takes so many rows with one block per row");
   }
+  problem.m = 9;
   problem.weight = &shifted.packed();
-  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes symmetric weights");
+  EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr);
+  const QuantizedTensor long_blocks = random_weight(random, 4, 256, 128, 4, Scheme::asymmetric);
+  problem.weight = &long_blocks.packed();
+  problem.m = 16;
+  EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr);
+  problem.m = 17;
+  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem),
+               "sm90_int8_wgmma takes more than 16 rows of a plain weight with offsets in blocks of 128");
+  problem.m = 9;
+  problem.weight = &shifted_row.packed();
+  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem),
+               "it takes weights with offsets in blocks of 32, 64 and 128 only");
   problem.weight = &whole.packed();
   problem.m = 17;
   EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it takes M up to 16");

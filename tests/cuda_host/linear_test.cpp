@@ -280,6 +280,35 @@ TEST(LinearOnTheMachine, SomeRows) {
   }
 }
 
+// sm90_int8_mma with the weight's offsets: both sizes of tiles, rings that turn, stages that are not full.
+TEST(LinearOnTheMachine, SomeRowsWithOffsets) {
+  struct Shape {
+    std::int64_t m, n, k;
+  };
+  constexpr Shape kShapes[] = {{9, 16, 40}, {13, 41, 2300}, {33, 20, 1180}, {70, 67, 600}};
+  unsigned cases = 0;
+  for (const std::int64_t block_size : {32, 64, 128})
+    for (const int bits : {4, 8})
+      for (const Shape& shape : kShapes) {
+        Case c{shape.m, shape.n, shape.k, block_size};
+        c.bits = bits, c.scheme = Scheme::asymmetric;
+        c.scales = cases % 3 == 2 ? Scales::codes : cases % 7 == 1 ? Scales::per_row : Scales::per_block;
+        c.y_layout = kLayouts[cases % 4];
+        c.special = cases % 5 == 3 && !c.codes();
+        c.every_tile = true;
+        c.seed = 6300 + ++cases;
+        ASSERT_NO_FATAL_FAILURE(check(c));
+      }
+  Case c{9, 21, 0, 32};
+  c.scheme = Scheme::asymmetric, c.every_tile = true;
+  ASSERT_NO_FATAL_FAILURE(check(c));
+  ScratchBounds few_rows;
+  few_rows.rows = 6;
+  few_rows.fewest_rows = 1;
+  c.m = 23, c.k = 100;
+  ASSERT_NO_FATAL_FAILURE(check(c, few_rows));
+}
+
 // Blocks of 16, which have tiles of their own: rows of one stage and of several, stages that are not full, odd numbers
 // of blocks, k that fills no block, and each kind of scales.
 TEST(LinearOnTheMachine, BlocksOf16) {

@@ -139,7 +139,7 @@ __device__ void store_terms(const QuantizedRows<Code>& out, std::int64_t row, st
     parameters[0] = scale;
     if (out.tiled.arrays > 1) {
       parameters[out.tiled.rows()] = scaled_sum;
-      parameters[2 * out.tiled.rows()] = terms.offset;
+      if (out.tiled.arrays > 2) parameters[2 * out.tiled.rows()] = terms.offset;
     }
     return;
   }
@@ -301,6 +301,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     if (first == 0) store_terms(out, place, p, terms, sum);  // first: their registers are free for the run's places
     store_run(out, place, p, first, words);
   }
+  if (out.overlap) ptx::wait_for_earlier_kernels();
 }
 
 // Codes of a given scale are clamped, as those with offsets.
@@ -314,11 +315,11 @@ void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
   const std::int64_t thread_blocks = ceil_div(a.out.rows, kThreads >> row_shift);
   const auto kernel = clamps(a.mode) ? quantize_aligned_kernel<numerics::kActivationInt8Asym>
                                      : quantize_aligned_kernel<numerics::kActivationInt8>;
-  launch("quantize_aligned", kernel,
-         {dim3(static_cast<unsigned>(ceil_div(runs, 1 << row_shift)),
-               static_cast<unsigned>(thread_blocks < kMaxThreadBlocks ? thread_blocks : kMaxThreadBlocks)),
-          dim3(kThreads)},
-         stream, a, row_shift, lanes_shift);
+  LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(runs, 1 << row_shift)),
+                         static_cast<unsigned>(thread_blocks < kMaxThreadBlocks ? thread_blocks : kMaxThreadBlocks)),
+                    dim3(kThreads)};
+  shape.overlap = a.out.overlap;
+  launch("quantize_aligned", kernel, shape, stream, a, row_shift, lanes_shift);
 }
 
 // Long blocks, and rows of blocks that share a scale: a thread block for each, whose threads keep kRuns runs. What is

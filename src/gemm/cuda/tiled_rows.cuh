@@ -15,8 +15,9 @@ struct TiledRows {
   // The first two are for warpgroups, with weights of 8 and of 4 bits.
   enum class Order { bytes, nibbles, chunks };
 
-  int shift = 0;   // a tile has 1 << shift rows, for warpgroups at least 16; 0: rows are not tiled
-  int arrays = 1;  // of parameters: scales; then, if anything has offsets, scaled sums and offsets
+  int shift = 0;  // a tile has 1 << shift rows, for warpgroups at least 16; 0: rows are not tiled
+  int arrays =
+      1;  // of parameters: scales; then, if anything has offsets, scaled sums; then, if a kernel wants them, offsets
   Order order = Order::bytes;
   std::int64_t stages = 0;               // or chunks
   float* parameters = nullptr;           // [tiles, P, arrays, rows]

@@ -27,8 +27,10 @@ struct ScratchBounds {
 using LinearKernel = void(const LinearProblem&, const ScratchBounds&);
 
 // Calls a kernel that reads plain weights. An encoded weight is expanded first, in bands of columns that fit in
-// bounds.expanded_bytes; such a kernel sees the layout of the plain weight in its unsupported_reason().
-void run_expanded(const LinearProblem& problem, const ScratchBounds& bounds, LinearKernel* run);
+// bounds.expanded_bytes; such a kernel sees the layout of the plain weight in its unsupported_reason(). Codes of 4 bits
+// that already lie as plain ones do are read where they are. `extended`: the kernel supports
+// LinearProblem's follows_expansion and, for weights with offsets, counts_from_zero.
+void run_expanded(const LinearProblem& problem, const ScratchBounds& bounds, LinearKernel* run, bool extended = false);
 
 // Rows that one pass takes, with so many codes in each.
 inline std::int64_t rows_at_once(const ScratchBounds& bounds, std::int64_t row_codes, std::int64_t m) {
@@ -52,8 +54,8 @@ void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bound
 const char* sm90_float_wgmma_unsupported_reason(const LinearProblem& problem);
 void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bounds);
 
-// int8 with symmetric weights, 5 to 128 rows (limits of one block per row differ): tensor cores, tiles for all
-// multiprocessors.
+// int8, 5 to 128 rows (limits of one block per row, which takes symmetric weights only, differ): tensor cores, tiles
+// for all multiprocessors.
 const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem);
 void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds);
 

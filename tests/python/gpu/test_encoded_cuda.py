@@ -119,6 +119,20 @@ def test_many_rows_of_short_blocks(name, compute):
             expect_same(got.cpu(), qcore.linear(given, there, compute=compute).cpu())
 
 
+@pytest.mark.parametrize("name", [name for name in FORMS if FORMS[name][1] in (32, 64, 128)])
+def test_some_rows_of_tiles(name):
+    """Codes that are read where they lie, from -8 or from 0 on, and others."""
+    weight = random_weight(name, 4100, 2048 + 64)
+    there = weight.to("cuda")
+    for m in (9, 16, 61, 128):
+        x = rows_of(m, 2048 + 64, special=m == 61)
+        got = qcore.linear(torch.from_numpy(x).cuda(), there, compute="int8")
+        wide = torch.cuda.get_device_properties(0).multi_processor_count > 128
+        if torch.cuda.get_device_capability() == (9, 0) and wide:
+            assert qcore.last_kernel("linear") == "sm90_int8_mma"
+        expect_same(got.cpu(), qcore.linear(x, weight, compute="int8"))
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_linear_with_float_activations_is_within_its_bound(name):
     weight = random_weight(name, 50, 528)

@@ -96,7 +96,9 @@ def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
         return dtype != torch.float32 and m > 16 and k > 0 and (k <= g or g % 32 == 0)
     if kernel == "sm90_int8_mma":
         fewest, most = tiled_rows(n, k, g, bits)
-        return scheme == "symmetric" and fewest <= m <= most
+        if scheme != "symmetric":
+            return g in (32, 64, 128) and fewest <= m <= min(most, 16 if g == 128 else most)
+        return fewest <= m <= most
     if kernel in ("sm75_int8_sliced", "simt"):
         return True
     if kernel == "sm80_int8_mma" and g == 16:
@@ -333,8 +335,9 @@ def test_one_block_per_row(bits, compute, scheme):
 
 @pytest.mark.skipif(torch.cuda.get_device_capability() != (9, 0), reason="int8_mma needs compute capability 9.0")
 @pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
 @pytest.mark.parametrize("block_size", [32, 64, 128, None])
-def test_some_rows(bits, block_size):
+def test_some_rows(bits, scheme, block_size):
     """Every size of tiles of int8_mma, more tiles than run at once, rings that turn many times."""
     rng = np.random.default_rng([block_size or 0, bits])
     for rows, n, k in (
@@ -344,10 +347,10 @@ def test_some_rows(bits, block_size):
         ((8, 13, 32, 50, 128), 33, 40),
     ):
         g = block_size or k  # or one block per row
-        weight = random_weight(rng, n, k, g, bits, "symmetric")
+        weight = random_weight(rng, n, k, g, bits, scheme)
         moved = weight.to("cuda")
         for m in rows:
-            if not takes("sm90_int8_mma", "int8", m, k, g, "symmetric", n=n, bits=bits):
+            if not takes("sm90_int8_mma", "int8", m, k, g, scheme, n=n, bits=bits):
                 continue  # sm90_int8_wgmma takes it
             x = torch.from_numpy(block_values(rng, m, k, g)).to(DTYPES[m % 3]).cuda()
             with qcore.force_kernel("linear", "sm90_int8_mma"):

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr std::int64_t kRows = PackedLayout::kPanelRows;
+constexpr int kLanes = 4;  // neighboring rows whose parameters a thread expands
 constexpr int kGroupSteps = static_cast<int>(Planes::kGroup), kVectorUnits = 4;  // of 16 bytes, each of 4 rows
 
 struct Arguments {
@@ -22,6 +23,7 @@ struct Arguments {
   // A block's steps if some of them are padded, 0 if only the last step of the row may be.
   int padded_steps;
   std::uint32_t codebook[4];  // 16 bytes, 128 added to each
+  bool lets_next_start;       // the kernel behind expand_parameters
   ParameterForm form;
   bool has_form;  // otherwise parameters are computed as on the host, which takes longer
   std::int64_t scale_bytes, offset_bytes, supers;  // of a panel; super-parameters of a row
@@ -71,41 +73,47 @@ __global__ void __launch_bounds__(kThreads) expand_codes_kernel(const __grid_con
   }
 }
 
-__device__ __forceinline__ void expand_parameter(const Arguments& a, int at) {
-  const std::int64_t panel = blockIdx.y, row = (a.first_panel + panel) * kRows + at % kRows;
-  const int p = at / static_cast<int>(kRows);
-  const std::int64_t to = panel * a.parameters + at;
-  float scale = 0.0f, offset = 0.0f;
-  if (row >= a.w.layout.n) {
-    // Padding.
-  } else if (a.has_form) {
+// Writes the parameters at `at` and behind it, of kLanes rows and one block.
+__device__ __forceinline__ void expand_parameters(const Arguments& a, int at) {
+  const std::int64_t panel = blockIdx.y, from = a.first_panel + panel;
+  const int lane = at % static_cast<int>(kRows), p = at / static_cast<int>(kRows);
+  float scales[kLanes] = {}, offsets[kLanes] = {};
+  if (a.has_form) {
     const EncodedWeight& w = a.w.encoded;
-    const std::int64_t from = a.first_panel + panel;
-    const int lane = at % static_cast<int>(kRows);
     visit_parameters(w.scales.type, [&](auto type) {
-      scale = ParameterColumn<type.value>{w.scales.data + from * a.scale_bytes,
+      ParameterColumn<type.value, kLanes>{w.scales.data + from * a.scale_bytes,
                                           w.scales.super + from * a.supers * kRows, lane}
-                  .scale(a.form, p);
+          .scales(a.form, p, scales);
     });
     if (a.offsets)
       visit_parameters(w.offsets.type, [&](auto type) {
-        offset = ParameterColumn<type.value>{w.offsets.data + from * a.offset_bytes,
-                                             w.offsets.super + from * a.supers * kRows, lane}
-                     .offset(a.form, p, scale);
+        ParameterColumn<type.value, kLanes>{w.offsets.data + from * a.offset_bytes,
+                                            w.offsets.super + from * a.supers * kRows, lane}
+            .offsets(a.form, p, scales, offsets);
       });
-  } else {
-    scale = a.w.encoded.scale(row, p);
-    if (a.offsets) offset = a.w.encoded.offset(row, p);
   }
-  a.scales[to] = scale;
-  if (a.offsets) a.offsets[to] = offset;
+  const std::int64_t row = from * kRows + lane, left = a.w.layout.n - row;
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) {
+    if (i >= left) {
+      scales[i] = offsets[i] = 0.0f;  // padding
+    } else if (!a.has_form) {
+      scales[i] = a.w.encoded.scale(row + i, p);
+      if (a.offsets) offsets[i] = a.w.encoded.offset(row + i, p);
+    }
+  }
+  const std::int64_t to = panel * a.parameters + at;
+  *reinterpret_cast<float4*>(a.scales + to) = {scales[0], scales[1], scales[2], scales[3]};
+  if (a.offsets) *reinterpret_cast<float4*>(a.offsets + to) = {offsets[0], offsets[1], offsets[2], offsets[3]};
 }
 
-// One thread per scale, and per offset with it. Overlaps with expand_codes, before which every earlier kernel has
-// ended, and whose results it does not need; it ends behind it, for the next kernel waits for this one alone.
+// A thread writes kLanes scales, and as many offsets. Overlaps with expand_codes where that is launched, before which
+// every earlier kernel has ended, and whose results it does not need; it ends behind it, for the next kernel waits for
+// this one alone.
 __global__ void __launch_bounds__(kThreads) expand_parameters_kernel(const __grid_constant__ Arguments a) {
-  const int at = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-  if (at < a.parameters) expand_parameter(a, at);
+  if (a.lets_next_start) ptx::let_next_kernel_start();
+  const int at = (static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x)) * kLanes;
+  if (at < a.parameters) expand_parameters(a, at);
   ptx::wait_for_earlier_kernels();
 }
 
@@ -124,6 +132,15 @@ void launch_codes(const Arguments& a, int panels, cudaStream_t stream) {
          stream, a);
 }
 
+// Returns whether the planes are plain codes of 4 bits, which stand for -8 to 7 or for 0 to 15.
+bool lies_as_plain_codes(const PackedWeight& weight) {
+  const WeightEncoding& encoding = weight.encoded->encoding;
+  const PackedLayout& layout = weight.layout;
+  constexpr std::int64_t kGroup = kGroupSteps * 4, kPlainStep = 8;  // k
+  return encoding.bits == 4 && !encoding.has_codebook && (encoding.zero == 0 || encoding.zero == 8) &&
+         layout.k % kGroup == 0 && (layout.blocks() == 1 || layout.block_size % kPlainStep == 0);
+}
+
 }  // namespace
 
 std::int64_t expanded_bytes(const PackedWeight& weight, std::int64_t panels) {
@@ -131,24 +148,29 @@ std::int64_t expanded_bytes(const PackedWeight& weight, std::int64_t panels) {
   return panels * (weight.layout.panel_bytes() + weight.layout.blocks() * kRows * 4 * arrays);
 }
 
-ScratchPlan ExpandedWeight::plan(const PackedWeight& weight, std::int64_t first, std::int64_t panels) {
+ScratchPlan ExpandedWeight::plan(const PackedWeight& weight, std::int64_t first, std::int64_t panels,
+                                 const User& user) {
   const PackedLayout& layout = weight.layout;
   const std::int64_t n = std::min(layout.n - first * kRows, panels * kRows);
-  plain_.layout = PackedLayout(n, layout.k, 1, layout.block_size, 8);
+  const bool in_place = lies_as_plain_codes(weight) && (weight.encoded->encoding.zero != 0 || user.from_zero);
+  counts_from_zero_ = in_place && weight.encoded->encoding.zero == 0;
+  plain_.layout = PackedLayout(n, layout.k, 1, layout.block_size, in_place ? 4 : 8);
   plain_.shape[0] = n, plain_.shape[1] = layout.k;
   plain_.scheme = weight.scheme;
   plain_.device = weight.device;
   ScratchPlan plan;
-  codes_ = plan.add<std::uint8_t>(plain_.layout.code_bytes());
+  codes_ = plan.add<std::uint8_t>(in_place ? 0 : plain_.layout.code_bytes());
   scales_ = plan.add<float>(plain_.layout.parameter_count());
   offsets_ = plan.add<float>(weight.has_offsets() ? plain_.layout.parameter_count() : 0);
   return plan;
 }
 
-ExpandedWeight::ExpandedWeight(const PackedWeight& weight, std::int64_t first, std::int64_t panels, cudaStream_t stream)
-    : scratch_(plan(weight, first, panels), weight.device.index, stream) {
+ExpandedWeight::ExpandedWeight(const PackedWeight& weight, std::int64_t first, std::int64_t panels, cudaStream_t stream,
+                               const User& user)
+    : scratch_(plan(weight, first, panels, user), weight.device.index, stream) {
   const PackedLayout& layout = plain_.layout;
-  plain_.codes = scratch_[codes_];
+  const bool in_place = layout.bits == 4;
+  plain_.codes = in_place ? weight.codes + first * layout.panel_bytes() : scratch_[codes_];
   plain_.scales = {scratch_[scales_], false};
   if (weight.has_offsets()) plain_.offsets = {scratch_[offsets_], false};
   if (layout.steps() == 0) return;
@@ -158,6 +180,7 @@ ExpandedWeight::ExpandedWeight(const PackedWeight& weight, std::int64_t first, s
   a.steps = static_cast<int>(layout.steps());
   a.groups = static_cast<int>(ceil_div(layout.steps(), kGroupSteps));
   a.parameters = static_cast<int>(layout.blocks() * kRows);
+  a.lets_next_start = user.overlaps;
   a.has_form = (encoding.super_block & (encoding.super_block - 1)) == 0;
   if (a.has_form) a.form = ParameterForm(encoding);
   const EncodedWeight& encoded = *weight.encoded;
@@ -171,13 +194,14 @@ ExpandedWeight::ExpandedWeight(const PackedWeight& weight, std::int64_t first, s
   for (std::int64_t panel = 0; panel < layout.panels(); panel += kMaxGridRows) {
     const auto count = static_cast<int>(std::min(layout.panels() - panel, kMaxGridRows));
     a.first_panel = first + panel;
-    a.codes = reinterpret_cast<uint4*>(scratch_[codes_]) + panel * a.steps * kVectorUnits;
+    if (!in_place) a.codes = reinterpret_cast<uint4*>(scratch_[codes_]) + panel * a.steps * kVectorUnits;
     a.scales = scratch_[scales_] + panel * a.parameters;
     a.offsets = weight.has_offsets() ? scratch_[offsets_] + panel * a.parameters : nullptr;
-    launch_codes(a, count, stream);
-    LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(a.parameters, kThreads)), static_cast<unsigned>(count)),
-                      dim3(kThreads)};
-    shape.overlap = compute_capability(weight.device.index) >= 90;
+    if (!in_place) launch_codes(a, count, stream);
+    LaunchShape shape{
+        dim3(static_cast<unsigned>(ceil_div(a.parameters / kLanes, kThreads)), static_cast<unsigned>(count)),
+        dim3(kThreads)};
+    shape.overlap = !in_place && compute_capability(weight.device.index) >= 90;
     launch("expand_parameters", expand_parameters_kernel, shape, stream, a);
   }
 }

@@ -3,7 +3,8 @@
 #include "formats/packed_weight.h"
 #include "runtime/cuda/cuda_scratch.h"
 
-// Encoded weights on a device in their plain form: codes of 8 bits, fp32 scales and offsets.
+// Encoded weights on a device in their plain form: codes of 8 bits, or of 4 that are read where they are, fp32 scales
+// and offsets.
 namespace qcore {
 
 // An encoded weight as a kernel takes it: plain values, passed by copy.
@@ -34,18 +35,28 @@ std::int64_t expanded_bytes(const PackedWeight& weight, std::int64_t panels);
 // Panels [first, first + panels) of an encoded weight in plain form, in scratch memory: an operand of every kernel that
 // reads plain weights, for work that is enqueued on `stream` during the object's lifetime. The values are those of
 // PackedWeight::code(), scale() and offset().
+//
+// Numbers of 4 bits in blocks of whole steps lie as plain codes do. They are used where they are if they stand for -8
+// to 7, or for 0 to 15 and User::from_zero.
 class ExpandedWeight {
  public:
-  ExpandedWeight(const PackedWeight& weight, std::int64_t first, std::int64_t panels, cudaStream_t stream);
+  struct User {
+    bool from_zero = false;  // takes plain codes of 4 bits that stand for 0 to 15
+    bool overlaps = false;   // the next kernel may overlap, for it does not need the weight; those that do wait
+  };
+  ExpandedWeight(const PackedWeight& weight, std::int64_t first, std::int64_t panels, cudaStream_t stream,
+                 const User& user);
   const PackedWeight& plain() const { return plain_; }
+  bool counts_from_zero() const { return counts_from_zero_; }
 
  private:
   PackedWeight plain_;
+  bool counts_from_zero_ = false;
   ScratchSlot<std::uint8_t> codes_{};
   ScratchSlot<float> scales_{}, offsets_{};
   CudaScratch scratch_;
 
-  ScratchPlan plan(const PackedWeight& weight, std::int64_t first, std::int64_t panels);
+  ScratchPlan plan(const PackedWeight& weight, std::int64_t first, std::int64_t panels, const User& user);
 };
 
 }  // namespace qcore

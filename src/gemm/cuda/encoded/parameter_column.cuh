@@ -53,55 +53,94 @@ __device__ __forceinline__ void visit_parameters(ParameterType type, const Visit
   }
 }
 
-// The scales or the offsets of a row, whose panel has its numbers at `data` and its super-parameters at `super`: the
-// values that EncodedWeight has.
-template <ParameterType kType>
+// The scales or the offsets of rows lane .. lane + kLanes - 1 of a panel, which has its numbers at `data` and its
+// super-parameters at `super`: the values that EncodedWeight has. `lane` is a multiple of kLanes, 1 or 4, whose numbers
+// are loaded together.
+template <ParameterType kType, int kLanes = 1>
 struct ParameterColumn {
+  using Values = float[kLanes];
+
   const std::uint8_t* data;
   const std::uint16_t* super;
   int lane;
 
-  __device__ __forceinline__ float scale(const ParameterForm& a, int p) const {
-    const float number = number_of(p);
-    if constexpr (is_integer(kType)) return super_of(a, p) * (number - a.scale_zero);
-    return kType == ParameterType::e8m0 || kType == ParameterType::e4m3 ? number * a.tensor_scale : number;
+  __device__ __forceinline__ void scales(const ParameterForm& a, int p, Values& to) const {
+    numbers_of(p, to);
+    Values supers = {};
+    if constexpr (is_integer(kType)) supers_of(a, p, supers);
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) {
+      if constexpr (is_integer(kType))
+        to[i] = supers[i] * (to[i] - a.scale_zero);
+      else if constexpr (kType == ParameterType::e8m0 || kType == ParameterType::e4m3)
+        to[i] *= a.tensor_scale;
+    }
   }
-  // `scale` is that of the block.
-  __device__ __forceinline__ float offset(const ParameterForm& a, int p, float scale) const {
-    const float number = number_of(p);
-    if constexpr (is_zero_point(kType)) return scale * (a.offset_zero - number);
-    if constexpr (is_integer(kType)) return -(super_of(a, p) * number);
-    return number;
+  // `scales` are those of the block.
+  __device__ __forceinline__ void offsets(const ParameterForm& a, int p, const Values& scales, Values& to) const {
+    numbers_of(p, to);
+    Values supers = {};
+    if constexpr (is_integer(kType)) supers_of(a, p, supers);
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) {
+      if constexpr (is_zero_point(kType))
+        to[i] = scales[i] * (a.offset_zero - to[i]);
+      else if constexpr (is_integer(kType))
+        to[i] = -(supers[i] * to[i]);
+    }
   }
 
  private:
   static constexpr int kRows = static_cast<int>(PackedLayout::kPanelRows);
 
-  __device__ __forceinline__ float number_of(int p) const {
-    const int at = p * kRows + lane;
+  template <class T>
+  struct alignas(sizeof(T) * kLanes) Lanes {
+    T of[kLanes];
+  };
+  template <class T>
+  __device__ __forceinline__ Lanes<T> load(int vector) const {
+    return reinterpret_cast<const Lanes<T>*>(data)[(vector * kRows + lane) / kLanes];
+  }
+
+  __device__ __forceinline__ void numbers_of(int p, Values& to) const {
+    const auto each = [&](const auto& number) {
+#pragma unroll
+      for (int i = 0; i < kLanes; ++i) to[i] = number(i);
+    };
     if constexpr (kType == ParameterType::f32) {
-      return reinterpret_cast<const float*>(data)[at];
+      const auto stored = load<float>(p);
+      each([&](int i) { return stored.of[i]; });
     } else if constexpr (kType == ParameterType::f16) {
-      return numerics::half_to_float(reinterpret_cast<const std::uint16_t*>(data)[at]);
+      const auto stored = load<std::uint16_t>(p);
+      each([&](int i) { return numerics::half_to_float(stored.of[i]); });
     } else if constexpr (kType == ParameterType::bf16) {
-      return numerics::bfloat_to_float(reinterpret_cast<const std::uint16_t*>(data)[at]);
+      const auto stored = load<std::uint16_t>(p);
+      each([&](int i) { return numerics::bfloat_to_float(stored.of[i]); });
     } else if constexpr (kType == ParameterType::e8m0) {
-      return numerics::e8m0_to_float(data[at]);
+      const auto stored = load<std::uint8_t>(p);
+      each([&](int i) { return numerics::e8m0_to_float(stored.of[i]); });
     } else if constexpr (kType == ParameterType::e4m3) {
-      return numerics::e4m3_to_float(data[at]);
+      const auto stored = load<std::uint8_t>(p);
+      each([&](int i) { return numerics::e4m3_to_float(stored.of[i]); });
     } else if constexpr (kType == ParameterType::u4 || kType == ParameterType::z4) {
-      return static_cast<float>(data[(p >> 1) * kRows + lane] >> (p & 1) * 4 & 15);
+      const auto stored = load<std::uint8_t>(p >> 1);
+      each([&](int i) { return static_cast<float>(stored.of[i] >> (p & 1) * 4 & 15); });
     } else if constexpr (kType == ParameterType::u6) {
-      const std::uint8_t* group = data + (p >> 3) * (6 * kRows) + lane;
-      const int low = group[(p >> 1 & 3) * kRows] >> (p & 1) * 4 & 15;
-      const int high = group[(4 + (p >> 2 & 1)) * kRows] >> (p & 3) * 2 & 3;
-      return static_cast<float>(low | high << 4);
+      const int group = (p >> 3) * 6;
+      const auto low = load<std::uint8_t>(group + (p >> 1 & 3)), high = load<std::uint8_t>(group + 4 + (p >> 2 & 1));
+      each([&](int i) {
+        return static_cast<float>((low.of[i] >> (p & 1) * 4 & 15) | (high.of[i] >> (p & 3) * 2 & 3) << 4);
+      });
     } else {
-      return static_cast<float>(data[at]);
+      const auto stored = load<std::uint8_t>(p);
+      each([&](int i) { return static_cast<float>(stored.of[i]); });
     }
   }
-  __device__ __forceinline__ float super_of(const ParameterForm& a, int p) const {
-    return numerics::half_to_float(super[(p >> a.super_shift) * kRows + lane]);
+  __device__ __forceinline__ void supers_of(const ParameterForm& a, int p, Values& to) const {
+    const auto stored =
+        reinterpret_cast<const Lanes<std::uint16_t>*>(super)[((p >> a.super_shift) * kRows + lane) / kLanes];
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) to[i] = numerics::half_to_float(stored.of[i]);
   }
 };
 

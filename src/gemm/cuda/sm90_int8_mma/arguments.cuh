@@ -31,6 +31,9 @@ struct Shape {
 enum class Size { rows8, rows16, rows32, rows64, broad, broad16, tall };
 constexpr int kSizes = 7, kOneBlockSizes = 4;  // of one block per row: the first ones
 
+// Returns whether there are kernels of this size for weights with offsets, which have no others.
+constexpr bool takes_offsets(Size size) { return size == Size::rows16 || size == Size::tall; }
+
 struct Tuning {
   static constexpr Shape shape(Size size) {
     switch (size) {
@@ -53,9 +56,10 @@ struct Tuning {
   static constexpr bool has_few_tiles(std::int64_t n, int multiprocessors) { return (n + 31) / 32 <= multiprocessors; }
   // Sums of 32 or 64 rows leave room for one thread block, so they are for weights whose tiles of 32 columns all run at
   // once; with short blocks there are too many sums of 64 rows. One block per row needs no room for sums.
-  static constexpr Size choose(std::int64_t rows, std::int64_t n, std::int64_t block_size, bool one_block,
+  static constexpr Size choose(std::int64_t rows, std::int64_t n, std::int64_t block_size, bool one_block, bool offsets,
                                int multiprocessors) {
     const bool few_tiles = has_few_tiles(n, multiprocessors);
+    if (offsets) return rows <= 16 ? Size::rows16 : Size::tall;
     if (rows <= 8) return Size::rows8;
     if (rows <= 16) return Size::rows16;
     if (rows <= 32) return few_tiles || one_block ? Size::rows32 : Size::broad;
@@ -81,11 +85,28 @@ struct Tuning {
   }
 };
 
+// How 4-bit codes of a weight with offsets become signed bytes for a product, and its result a float: those that stand
+// for -8 to 7 are sixteenfold, those that stand for 0 to 15 are not.
+struct NibbleForm {
+  std::uint32_t left, right;  // shifts of the low and of the high halves of bytes
+  std::uint32_t mask, flip;   // of the shifted bytes
+  float unit, origin;         // result = unit * (the bits of the product as a float) + origin, exact
+
+  static constexpr NibbleForm around(int zero) {
+    return zero ? NibbleForm{4, 0, 0xf0f0f0f0u, 0x80808080u, 0.0625f, -786432.0f}
+                : NibbleForm{0, 4, 0x0f0f0f0fu, 0, 1.0f, -12582912.0f};
+  }
+};
+
 struct Arguments {
-  QuantizedRows<std::int8_t> x;  // padded_block w.block_size; without a window tiled, chunk by chunk
+  QuantizedRows<std::int8_t> x;  // padded_block w.block_size; without a window tiled, chunk by chunk, with scaled sums
+                                 // if the weight has offsets
   std::int64_t first_row;        // of x's rows in out.y
-  DeviceWeight w;                // without offsets; blocks of 32, 64 or 128, or units of a row's only block
+  DeviceWeight w;                // blocks of 32, 64 or 128, or units of a row's only block; no offsets with those, or
+                                 // under a window
+  NibbleForm nibbles;            // of 4 bits with offsets
   bool one_block;
+  bool new_weight;  // kernels in front of this one write the weight
   DeviceOutput out;
   std::int64_t y_row_stride;  // 0: ask out.y
   bool store_fours;           // four neighbors of y lie side by side and aligned

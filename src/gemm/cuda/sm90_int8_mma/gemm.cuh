@@ -14,13 +14,15 @@
 namespace qcore::sm90_int8_mma {
 
 // Operand a of a chunk's product of a panel: rows `group` and group + 8 are columns 2*group and 2*group + 1 of n, and
-// quad's k are 8*quad .. of the chunk. 4-bit codes are sixteenfold there: signed bytes without a subtraction.
+// quad's k are 8*quad .. of the chunk. 4-bit codes are sixteenfold there, signed bytes without a subtraction, or as
+// `nibbles` says where the weight has offsets.
 template <int kBits>
 struct Weights {
   std::uint32_t a[4];
 
   template <class TileStage>
-  __device__ __forceinline__ Weights(const TileStage& stage, int panel, int chunk, int group, int quad) {
+  __device__ __forceinline__ Weights(const TileStage& stage, const NibbleForm& nibbles, int panel, int chunk, int group,
+                                     int quad) {
     constexpr std::uint32_t kTopBits = 0x80808080u;
     const auto pair = [&](int step) {
       const uint4& unit = stage.weights[TileStage::weight_unit(panel, chunk, step, group / 2)];
@@ -29,6 +31,12 @@ struct Weights {
     if constexpr (kBits == 8) {
       const uint2 low = pair(2 * quad), high = pair(2 * quad + 1);
       a[0] = low.x ^ kTopBits, a[1] = low.y ^ kTopBits, a[2] = high.x ^ kTopBits, a[3] = high.y ^ kTopBits;
+    } else if constexpr (TileStage::kHasOffsets) {
+      const uint2 both = pair(quad);
+      a[0] = ptx::and_xor(both.x << nibbles.left, nibbles.mask, nibbles.flip);
+      a[1] = ptx::and_xor(both.y << nibbles.left, nibbles.mask, nibbles.flip);
+      a[2] = ptx::and_xor(both.x >> nibbles.right, nibbles.mask, nibbles.flip);
+      a[3] = ptx::and_xor(both.y >> nibbles.right, nibbles.mask, nibbles.flip);
     } else {
       constexpr std::uint32_t kHigh = 0xf0f0f0f0u;
       const uint2 both = pair(quad);
@@ -49,11 +57,11 @@ __device__ __forceinline__ float to_float(std::int32_t product) {
   return kBits == 8 ? shifted - kThreeHalves : numerics::fma_once(shifted, kSixteenth, -kThreeHalves * kSixteenth);
 }
 
-template <class Rows, int kBits, int kBlockChunks, Size kSize>
+template <class Rows, int kBits, int kBlockChunks, Size kSize, bool kOffsets>
 class Gemm {
  public:
   static constexpr Shape kShape = Tuning::shape(kSize);
-  using TileStage = Stage<kBits, kBlockChunks, kSize>;
+  using TileStage = Stage<kBits, kBlockChunks, kSize, kOffsets>;
   static constexpr int kPanels = kShape.panels, kTiles = kShape.tiles, kRows = kShape.rows();
   static constexpr int kBlocks = TileStage::kBlocks, kWarpBlocks = kBlocks / kShape.warps_k;
   static constexpr int kWarps = kShape.warps(), kThreads = kWarpSize * (kWarps + 1 + Rows::gather_warps(kSize));
@@ -77,6 +85,7 @@ class Gemm {
   static_assert(kStages >= 2 && sizeof(TileRing) >= sizeof(float) * kTotals * kTotalArrays,
                 "a stage is copied while another one is multiplied");
   static_assert(!kShared || kShape.columns() == kWarpSize, "a lane owns a column");
+  static_assert(!kOffsets || (!Rows::kWindow && !kOneBlockPerRow), "tiles of rows, in blocks");
 
   __device__ __forceinline__ explicit Gemm(const Given& a)
       : a_(a),
@@ -185,7 +194,7 @@ class Gemm {
       }
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
-        const Weights<kBits> w(stage, first_panel_ + panel, chunk, group_, quad_);
+        const Weights<kBits> w(stage, a_.nibbles, first_panel_ + panel, chunk, group_, quad_);
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
           std::int32_t (&sums)[4] = products[panel][tile];
@@ -198,23 +207,42 @@ class Gemm {
     }
   }
 
+  __device__ __forceinline__ float product_float(std::int32_t product) const {
+    if constexpr (kOffsets && kBits == 4)
+      return numerics::fma_once(numerics::bits_float(static_cast<std::uint32_t>(product)), a_.nibbles.unit,
+                                a_.nibbles.origin);
+    else
+      return to_float<kBits>(product);
+  }
+
   __device__ __forceinline__ void promote(const Products& products, const TileStage& stage, int block) {
+    for_each_result(stage, block, 0, [&](int panel, int tile, int i, float row, float column) {
+      float& y = y_[panel][tile][i];
+      y = numerics::add_float_product(y, product_float(products[panel][tile][i]), row, column);
+    });
+    if constexpr (kOffsets)
+      for_each_result(stage, block, 1, [&](int panel, int tile, int i, float row, float column) {
+        float& y = y_[panel][tile][i];
+        y = numerics::add_weight_offset(y, row, column);
+      });
+  }
+
+  // Calls add(panel, tile, i, row's parameter, column's parameter) for each result, of a block and array of parameters.
+  template <class Add>
+  __device__ __forceinline__ void for_each_result(const TileStage& stage, int block, int array, const Add& add) const {
     float2 rows[kTiles];
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
-      rows[tile] = *reinterpret_cast<const float2*>(&stage.row_scales[block][first_row_ + 8 * tile + 2 * quad_]);
+      rows[tile] = *reinterpret_cast<const float2*>(&stage.rows[block][array][first_row_ + 8 * tile + 2 * quad_]);
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
       const float2 columns =
-          *reinterpret_cast<const float2*>(&stage.column_scales[first_panel_ + panel][block][2 * group_]);
+          *reinterpret_cast<const float2*>(&stage.columns[array][first_panel_ + panel][block][2 * group_]);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float& y = y_[panel][tile][i];
-          y = numerics::add_float_product(y, to_float<kBits>(products[panel][tile][i]),
-                                          i % 2 ? rows[tile].y : rows[tile].x, i / 2 ? columns.y : columns.x);
-        }
+        for (int i = 0; i < 4; ++i)
+          add(panel, tile, i, i % 2 ? rows[tile].y : rows[tile].x, i / 2 ? columns.y : columns.x);
     }
   }
 
@@ -243,7 +271,7 @@ class Gemm {
       for (int tile = 0; tile < kTiles; ++tile) {
         float values[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) values[i] = to_float<kBits>(products[panel][tile][i]);
+        for (int i = 0; i < 4; ++i) values[i] = product_float(products[panel][tile][i]);
         put(sums(buffer, block), panel, tile, values);
       }
   }
@@ -262,12 +290,14 @@ class Gemm {
     arrive(pipeline_.empty[slot]);
   }
   __device__ __forceinline__ void accumulate_block(const TileStage& stage, int buffer, int block) {
-    const float column = stage.column_scales[lane_ / 16][block][lane_ % 16];
+    const float scale = stage.columns[0][lane_ / 16][block][lane_ % 16];
+    const float offset = kOffsets ? stage.columns[kOffsets][lane_ / 16][block][lane_ % 16] : 0.0f;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       const int row = warp_ + kWarps * i;
       own_[i] = numerics::add_float_product(own_[i], sums(buffer, block)[row * kPitch + lane_],
-                                            stage.row_scales[block][row], column);
+                                            stage.rows[block][0][row], scale);
+      if constexpr (kOffsets) own_[i] = numerics::add_weight_offset(own_[i], stage.rows[block][1][row], offset);
     }
   }
 
@@ -343,24 +373,29 @@ class Gemm {
   Products row_products_ = {};  // of rows that are one block
 };
 
-template <class Rows, int kBits, int kBlockChunks, Size kSize>
-__global__ void __launch_bounds__(Gemm<Rows, kBits, kBlockChunks, kSize>::kThreads, Tuning::shape(kSize).resident)
+template <class Rows, int kBits, int kBlockChunks, Size kSize, bool kOffsets>
+__global__ void __launch_bounds__(Gemm<Rows, kBits, kBlockChunks, kSize, kOffsets>::kThreads,
+                                  Tuning::shape(kSize).resident)
     sm90_int8_mma_kernel(const __grid_constant__ typename Rows::Given a) {
-  Gemm<Rows, kBits, kBlockChunks, kSize>(a).run();
+  Gemm<Rows, kBits, kBlockChunks, kSize, kOffsets>(a).run();
 }
 
-template <class Rows, int kBits, int kBlockChunks, Size kSize>
+template <class Rows, int kBits, int kBlockChunks, Size kSize, bool kOffsets = false>
 void launch_kernel(const typename Rows::Given& a, cudaStream_t stream) {
-  using Kernel = Gemm<Rows, kBits, kBlockChunks, kSize>;
+  using Kernel = Gemm<Rows, kBits, kBlockChunks, kSize, kOffsets>;
   constexpr Shape kShape = Kernel::kShape;
   LaunchShape shape{grid_of(a, kShape), dim3(Kernel::kThreads), Kernel::kSharedBytes};
   shape.overlap = a.w.blocks > 0;
-  launch("sm90_int8_mma", sm90_int8_mma_kernel<Rows, kBits, kBlockChunks, kSize>, shape, stream, a);
+  launch("sm90_int8_mma", sm90_int8_mma_kernel<Rows, kBits, kBlockChunks, kSize, kOffsets>, shape, stream, a);
 }
 
 template <class Rows, int kBits, int kBlockChunks>
 void launch_size(const typename Rows::Given& a, cudaStream_t stream) {
   constexpr bool kOneBlockPerRow = kBlockChunks == kOneBlock;
+  if constexpr (!Rows::kWindow && !kOneBlockPerRow)
+    if (a.w.offsets)
+      return a.size == Size::tall ? launch_kernel<Rows, kBits, kBlockChunks, Size::tall, true>(a, stream)
+                                  : launch_kernel<Rows, kBits, kBlockChunks, Size::rows16, true>(a, stream);
   switch (a.size) {
     case Size::rows16:
       return launch_kernel<Rows, kBits, kBlockChunks, Size::rows16>(a, stream);

@@ -8,11 +8,12 @@
 // Stages of a tile, some blocks each, and the producer that copies them into the pipeline.
 namespace qcore::sm90_int8_mma {
 
-template <int kBits, int kBlockChunks, Size kTileSize>
+template <int kBits, int kBlockChunks, Size kTileSize, bool kOffsets>
 struct alignas(16) Stage {
   static constexpr Size kSize = kTileSize;
   static constexpr Shape kShape = Tuning::shape(kSize);
-  static constexpr bool kHasScales = kBlockChunks != kOneBlock;
+  static constexpr bool kHasScales = kBlockChunks != kOneBlock, kHasOffsets = kOffsets;
+  static constexpr int kArrays = kOffsets ? 2 : 1;  // of parameters
   static constexpr int kChunks = Tuning::chunks(kSize, kBlockChunks);
   static constexpr int kChunksOfBlock = kHasScales ? kBlockChunks : kUnitChunks, kBlocks = kChunks / kChunksOfBlock;
   static constexpr int kRows = kShape.rows(), kPanels = kShape.columns() / static_cast<int>(PackedLayout::kPanelRows);
@@ -21,8 +22,8 @@ struct alignas(16) Stage {
 
   uint4 weights[kPanels * kSteps * 4];
   char codes[kChunks][kRows][kChunk];
-  float row_scales[kBlocks][kRows];
-  float column_scales[kPanels][kBlocks][PackedLayout::kPanelRows];
+  float rows[kBlocks][kArrays][kRows];                                 // scales, scaled sums
+  float columns[kArrays][kPanels][kBlocks][PackedLayout::kPanelRows];  // scales, offsets
 
   // Lines of 128 bytes are two steps. Lanes that differ in the step and in the lower two columns n of a unit's four
   // read at once: the exclusive or spreads them over the banks.
@@ -71,16 +72,19 @@ class Producer {
     panels_ = static_cast<int>(left < 0 ? 0 : left < To::kPanels ? left : To::kPanels);
     words_ = reinterpret_cast<const uint4*>(a.w.words) + panel * panel_units_ + lane;
     column_scales_ = a.w.scales + panel * scale_floats_;
+    if constexpr (To::kHasOffsets) column_offsets_ = a.w.offsets + panel * scale_floats_;
     units_left_ = static_cast<int>(panel_units_) - lane;
     weight_blocks_left_ = row_blocks_left_ = static_cast<int>(a.w.blocks);
     if constexpr (!Rows::kWindow) {
       codes_ = a.x.codes + tile * a.x.tiled.stages * kRowChunkBytes;
-      row_scales_ = a.x.tiled.parameters + tile * a.w.blocks * To::kRows;
+      rows_ = a.x.tiled.parameters + tile * a.w.blocks * (To::kArrays * To::kRows);
     }
   }
 
   __device__ __forceinline__ void run(int count) {
     const int first = count < kCount ? count : kCount;
+    if constexpr (!Rows::kWindow)
+      if (a_.new_weight) ptx::wait_for_earlier_kernels();
 #pragma unroll 1
     for (int i = 0; i < first; ++i) copy_weights(i);
     // The first stages of the weight are on their way before x is quantized.
@@ -114,7 +118,7 @@ class Producer {
       if (i >= kCount) ptx::barrier_wait(ring.empty[state.slot], state.parity ^ 1u);
       To& to = ring.stages[state.slot];
       rows.copy_codes([&](int row) { return &to.codes[chunk][row][16 * half]; });
-      if (begins_block) rows.copy_parameters(1, [&](int row, int) { return &to.row_scales[block][row]; });
+      if (begins_block) rows.copy_parameters(1, [&](int row, int) { return &to.rows[block][0][row]; });
       ptx::barrier_arrive_with_copies(ring.full[state.slot]);
       rows.next();
       state.next();
@@ -125,7 +129,7 @@ class Producer {
   static constexpr unsigned kOwnRank = 1;  // a thread block is its own cluster
   static constexpr int kBlockChunks = To::kChunksOfBlock, kRowChunkBytes = To::kRows * kChunk;
   static constexpr int kColumnScaleBytes = static_cast<int>(PackedLayout::kPanelRows * sizeof(float));
-  static constexpr int kRowScaleBytes = To::kRows * static_cast<int>(sizeof(float));
+  static constexpr int kRowParameterBytes = To::kArrays * To::kRows * static_cast<int>(sizeof(float));
   static constexpr int kPanelUnits = To::kSteps * 4;
   static_assert(kPanelUnits % kWarpSize == 0, "a warp copies eight steps");
   static_assert(To::kPanels * To::kBlocks <= kWarpSize, "a lane copies a block's scales of a panel");
@@ -157,14 +161,18 @@ class Producer {
   __device__ __forceinline__ void announce(To& to, ptx::Barrier& full, int blocks) {
     if (lane_ == 0) {
       const int bytes = To::kHasScales ? blocks * kColumnScaleBytes : 0;
-      const int row_scale_bytes = To::kHasScales ? kRowScaleBytes : 0;
-      ptx::barrier_expect(full, panels_ * bytes + blocks * (kBlockChunks * kRowChunkBytes + row_scale_bytes));
+      const int row_bytes = To::kHasScales ? kRowParameterBytes : 0;
+      ptx::barrier_expect(full, panels_ * To::kArrays * bytes + blocks * (kBlockChunks * kRowChunkBytes + row_bytes));
 #pragma unroll
       for (int panel = 0; panel < To::kPanels; ++panel)
-        if (To::kHasScales && panel < panels_)
-          ptx::bulk_copy(to.column_scales[panel], column_scales_ + panel * scale_floats_, bytes, full, kOwnRank);
+        if (To::kHasScales && panel < panels_) {
+          ptx::bulk_copy(to.columns[0][panel], column_scales_ + panel * scale_floats_, bytes, full, kOwnRank);
+          if constexpr (To::kHasOffsets)
+            ptx::bulk_copy(to.columns[1][panel], column_offsets_ + panel * scale_floats_, bytes, full, kOwnRank);
+        }
     }
     column_scales_ += To::kBlocks * PackedLayout::kPanelRows;
+    if constexpr (To::kHasOffsets) column_offsets_ += To::kBlocks * PackedLayout::kPanelRows;
   }
   // Those of the weight's blocks, which start again with each tap.
   __device__ __forceinline__ void copy_tap_scales(To& to, int blocks) {
@@ -175,7 +183,7 @@ class Producer {
           column_scales_ + panel * scale_floats_ + (done + block) % a_.gathered.tap_blocks * PackedLayout::kPanelRows;
 #pragma unroll
       for (int i = 0; i < static_cast<int>(PackedLayout::kPanelRows); i += 4)
-        ptx::copy_async(&to.column_scales[panel][block][i], from + i, true);
+        ptx::copy_async(&to.columns[0][panel][block][i], from + i, true);
     }
   }
   __device__ __forceinline__ void copy_rows(int slot) {
@@ -184,11 +192,11 @@ class Producer {
     if (lane_ == 0) {
       ptx::bulk_copy(to.codes, codes_, blocks * kBlockChunks * kRowChunkBytes, pipeline_.full[slot], kOwnRank);
       if constexpr (To::kHasScales)
-        ptx::bulk_copy(to.row_scales, row_scales_, blocks * kRowScaleBytes, pipeline_.full[slot], kOwnRank);
+        ptx::bulk_copy(to.rows, rows_, blocks * kRowParameterBytes, pipeline_.full[slot], kOwnRank);
     }
     __syncwarp();
     codes_ += sizeof(to.codes);
-    row_scales_ += To::kBlocks * To::kRows;
+    rows_ += To::kBlocks * To::kArrays * To::kRows;
     row_blocks_left_ -= To::kBlocks;
   }
 
@@ -197,9 +205,9 @@ class Producer {
   int lane_;
   std::int64_t panel_units_, scale_floats_;
   const uint4* words_;
-  const float* column_scales_;
+  const float *column_scales_, *column_offsets_ = nullptr;
   const std::int8_t* codes_;
-  const float* row_scales_;
+  const float* rows_;
   int panels_, units_left_, weight_blocks_left_, row_blocks_left_;
 };
 

@@ -16,7 +16,7 @@ constexpr std::int64_t kBandPanels = 256 / kRows;
 
 }  // namespace
 
-void run_expanded(const LinearProblem& problem, const ScratchBounds& bounds, LinearKernel* run) {
+void run_expanded(const LinearProblem& problem, const ScratchBounds& bounds, LinearKernel* run, bool extended) {
   const PackedWeight& weight = *problem.weight;
   if (!weight.encoded || problem.m == 0 || weight.layout.n == 0) return run(problem, bounds);
   DeviceGuard guard(problem.device.index);
@@ -24,9 +24,11 @@ void run_expanded(const LinearProblem& problem, const ScratchBounds& bounds, Lin
   const std::int64_t panels = std::max<std::int64_t>(fitting, 1) * kBandPanels;
   for (std::int64_t first = 0; first < weight.layout.panels(); first += panels) {
     const ExpandedWeight band(weight, first, std::min(panels, weight.layout.panels() - first),
-                              static_cast<cudaStream_t>(problem.stream));
+                              static_cast<cudaStream_t>(problem.stream), {extended && weight.has_offsets(), extended});
     LinearProblem part = problem;
     part.weight = &band.plain();
+    part.counts_from_zero = band.counts_from_zero();
+    part.follows_expansion = extended && compute_capability(problem.device.index) >= 90;
     part.y.data =
         static_cast<const char*>(problem.y.data) + first * kRows * problem.y.column_stride * item_size(problem.y.dtype);
     if (problem.bias.rank) {
@@ -42,7 +44,7 @@ void run_expanded(const GroupedLinearProblem& problem, const ScratchBounds& boun
   const PackedWeight& weight = *problem.weight;
   if (!weight.encoded || problem.m == 0 || weight.layout.n == 0) return run(problem, bounds);
   DeviceGuard guard(problem.device.index);
-  const ExpandedWeight whole(weight, 0, weight.layout.panels(), static_cast<cudaStream_t>(problem.stream));
+  const ExpandedWeight whole(weight, 0, weight.layout.panels(), static_cast<cudaStream_t>(problem.stream), {});
   GroupedLinearProblem part = problem;
   part.weight = &whole.plain();
   run(part, bounds);

@@ -28,12 +28,12 @@ class Gemv {
     copy_parameters(a_.scales);
     copy_parameters(a_.offsets);
     ptx::copy_commit();
-#pragma unroll
-    for (int round = 0; round < kStages - 1; ++round) load(round);
+#pragma unroll 1
+    for (int round = 0; round < a_.stages - 1; ++round) load(round);
     ptx::let_next_kernel_start();
     ptx::wait_for_earlier_kernels();
     if constexpr (kQuantizes) quantize();
-    ptx::copy_wait<kStages - 1>();  // the parameters
+    wait_but_for(a_.stages - 1);  // the parameters
     __syncthreads();
     const int rounds = (a_.spans + a_.warps - 1) / a_.warps;
 #pragma unroll 1
@@ -41,10 +41,11 @@ class Gemv {
       const int span = round * a_.warps + warp_;
       std::int32_t* slots = slot(round, warp_ * a_.span_blocks);
       if (span < a_.spans) decode_parameters(span, slots);  // while codes are on their way
-      ptx::copy_wait<kStages - 2>();
+      wait_but_for(a_.stages - 2);
       __syncwarp();
-      load(round + kStages - 1);
-      if (span < a_.spans) multiply(span, slots, stage(round));
+      load(round + a_.stages - 1);
+      if (span < a_.spans) multiply(span, slots, stage(slot_));
+      slot_ = next(slot_);
       // The sums have two places: a warp that adds those of this round is waited for at the next round's end only.
       __syncthreads();
       accumulate(round);
@@ -54,12 +55,26 @@ class Gemv {
   }
 
  private:
-  static constexpr int kStages = stages(kBits);
+  static constexpr int kMostStages = most_stages(kBits);
   static constexpr int kMinWarps = 4, kOwnRows = kMaxRows / kMinWarps;
   static constexpr int kBatch = 8;  // blocks whose terms are loaded together
 
-  __device__ __forceinline__ char* stage(int round) const {
-    return memory_ + (round % kStages * a_.warps + warp_) * span_bytes(kBits);
+  // Waits for all groups of copies but the last `groups`.
+  __device__ __forceinline__ void wait_but_for(int groups) const {
+    static_assert(kMostStages <= 4, "three groups");
+    if (groups == 0)
+      ptx::copy_wait<0>();
+    else if (groups == 1)
+      ptx::copy_wait<1>();
+    else if (groups == 2)
+      ptx::copy_wait<2>();
+    else
+      ptx::copy_wait<3>();
+  }
+
+  __device__ __forceinline__ int next(int slot) const { return slot + 1 == a_.stages ? 0 : slot + 1; }
+  __device__ __forceinline__ char* stage(int slot) const {
+    return memory_ + (slot * a_.warps + warp_) * span_bytes(kBits);
   }
   // [lines][32] words.
   __device__ __forceinline__ std::int32_t* slot(int round, int index) const {
@@ -72,7 +87,7 @@ class Gemv {
     return reinterpret_cast<std::int32_t*>(memory_ + a_.shared.sums_at);
   }
   __device__ __forceinline__ std::int8_t* x_codes() const {
-    return reinterpret_cast<std::int8_t*>(memory_ + a_.warps * kStages * span_bytes(kBits));
+    return reinterpret_cast<std::int8_t*>(memory_ + a_.warps * a_.stages * span_bytes(kBits));
   }
 
   // 16 bytes at a time, of the panels that exist.
@@ -100,7 +115,8 @@ class Gemv {
   __device__ __forceinline__ void load(int round) {
     const int span = round * a_.warps + warp_;
     constexpr int kPanelUnits = span_bytes(kBits) / 2 / 16;
-    char* to = stage(round);
+    char* to = stage(load_slot_);
+    load_slot_ = next(load_slot_);
     if (span < a_.spans) {
       const std::int64_t first = static_cast<std::int64_t>(span) * (kPanelUnits * 16);
 #pragma unroll
@@ -168,14 +184,20 @@ class Gemv {
     visit_parameters(a_.scales.type, [&](auto type) {
       const auto column = column_of<type.value>(a_.scales);
 #pragma unroll 1
-      for (int i = 0; i < count; ++i) to[i * slot_words_] = column.scale(a_.form, first + i);
+      for (int i = 0; i < count; ++i) {
+        float scale[1];
+        column.scales(a_.form, first + i, scale);
+        to[i * slot_words_] = scale[0];
+      }
     });
     visit_parameters(a_.offsets.type, [&](auto type) {
       const auto column = column_of<type.value>(a_.offsets);
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
-        float* scale = to + i * slot_words_;
-        scale[kColumns] = column.offset(a_.form, first + i, *scale);
+        const float scale[1] = {to[i * slot_words_]};
+        float offset[1];
+        column.offsets(a_.form, first + i, scale, offset);
+        to[i * slot_words_ + kColumns] = offset[0];
       }
     });
   }
@@ -376,6 +398,7 @@ class Gemv {
   const Arguments& a_;
   char* memory_;
   int warp_, lane_, group_, quad_, slots_, slot_words_;
+  int slot_ = 0, load_slot_ = 0;  // the stages of the round that is multiplied and of the one that is loaded
   float y_[kOwnRows] = {};
   // Sums of a block whose spans go on in the next round.
   std::uint32_t open_[kOwnRows] = {};

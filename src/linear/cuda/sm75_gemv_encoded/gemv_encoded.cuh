@@ -18,8 +18,8 @@ constexpr int kSpanChunks = 4, kSpan = kSpanChunks * kChunk;
 constexpr int kMaxWarps = 16;  // of a thread block
 constexpr int kMaxFeatures = 1 << 20;
 
-// How many spans of a warp are in shared memory or on their way there.
-constexpr int stages(int bits) { return bits <= 4 ? 4 : bits < 8 ? 3 : 2; }
+// The most spans of a warp that are in shared memory or on their way there.
+constexpr int most_stages(int bits) { return bits <= 4 ? 4 : bits < 8 ? 3 : 2; }
 constexpr int span_bytes(int bits) { return kColumns * kSpan * bits / 8; }
 
 // Scales or offsets of the weight, see EncodedParameters.
@@ -56,9 +56,9 @@ struct Arguments {
   QuantizedRows<std::int8_t> x;
   int row_codes;
   // The schedule.
-  int warps, spans;
-  int span_blocks;  // blocks of a span; 1 where a block has spans
-  int block_spans;  // spans of a block; 1 where a span has blocks
+  int warps, stages, spans;  // stages: spans of a warp that are in shared memory or on their way there
+  int span_blocks;           // blocks of a span; 1 where a block has spans
+  int block_spans;           // spans of a block; 1 where a span has blocks
   SharedLayout shared;
 };
 

@@ -30,12 +30,16 @@ const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
   if (problem.device.type == DeviceType::cuda && problem.compute != ComputeMode::int8) return "it computes int8 only";
   if (const char* reason = tile_unsupported_reason(problem, true, 90)) return reason;
   const PackedLayout& layout = problem.weight->layout;
-  if (problem.weight->has_offsets()) return "it takes symmetric weights";
   if (!has_short_blocks(layout) && layout.blocks() != 1)
     return "it takes block sizes 32, 64 and 128, and one block per row";
+  if (problem.weight->has_offsets() && !has_short_blocks(layout))
+    return "it takes weights with offsets in blocks of 32, 64 and 128 only";
   if (problem.m > Tuning::kMaxRows) return "it takes M up to 128";
   const int multiprocessors = qcore::multiprocessors(problem.device.index);
   if (has_short_blocks(layout)) {
+    // Measured on an H100, see docs/notes/encoded-weights.md. Encoded weights would be expanded for others.
+    if (problem.weight->has_offsets() && layout.block_size == 128 && !problem.weight->encoded && problem.m > 16)
+      return "sm90_int8_wgmma takes more than 16 rows of a plain weight with offsets in blocks of 128";
     if (problem.m < Tuning::kMinRows) return "it takes M from 5 on";
     return problem.m > Tuning::max_rows(layout.n, layout.block_size, multiprocessors)
                ? "sm90_int8_wgmma takes so many rows of a weight with so many columns"
@@ -57,17 +61,19 @@ void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds
   constexpr std::int64_t kUnit = sm90_int8_mma::kUnitChunks * sm90_int8_mma::kChunk;
   const std::int64_t padded_block = arguments.one_block ? round_up(w.k, kUnit) : w.block_size;
   const std::int64_t row_codes = w.blocks * padded_block, rows = rows_at_once(bounds, row_codes, problem.m);
-  arguments.size = bounds.tile < 0 ? Tuning::choose(rows, w.n, w.block_size, arguments.one_block,
+  arguments.size = bounds.tile < 0 ? Tuning::choose(rows, w.n, w.block_size, arguments.one_block, w.offsets != nullptr,
                                                     multiprocessors(problem.device.index))
                                    : static_cast<sm90_int8_mma::Size>(bounds.tile);
-  const int tile = Tuning::shape(arguments.size).rows();
+  const int tile = Tuning::shape(arguments.size).rows(), arrays = w.offsets ? 2 : 1;
   const std::int64_t tile_rows = round_up(rows, tile);
   ScratchPlan plan;
   const auto codes = plan.add<std::int8_t>(tile_rows * row_codes);
-  const auto scales = plan.add<float>(tile_rows * w.blocks);
+  const auto scales = plan.add<float>(tile_rows * w.blocks * arrays);
   CudaScratch scratch(plan, problem.device.index, stream);
 
   arguments.w = w;
+  arguments.new_weight = problem.follows_expansion;
+  arguments.nibbles = sm90_int8_mma::NibbleForm::around(problem.counts_from_zero ? 0 : 8);
   if (arguments.one_block) arguments.w.blocks = padded_block / kUnit;
   arguments.out = device_output(problem);
   arguments.y_row_stride = row_stride(problem.y);
@@ -77,6 +83,8 @@ void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds
                                  w.blocks,       padded_block};
     x.tiled.order = TiledRows::Order::chunks;
     while (x.tiled.rows() < tile) ++x.tiled.shift;
+    x.tiled.arrays = arrays;
+    x.overlap = problem.follows_expansion && row == 0;
     x.tiled.stages = row_codes / TiledRows::kChunkK;
     x.tiled.parameters = scratch[scales];
     quantize_activations(problem.x, problem.scales, row, w.k, w.block_size, problem.compute, x, stream);
