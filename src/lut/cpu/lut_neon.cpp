@@ -10,7 +10,7 @@ void run(const LutArrays& table, const LutRun& run) {
   if (table.registers)
     map_reduced<L>(table.reduction, run, PermutedTable128(table.view, *table.registers));
   else
-    map_reduced<L>(table.reduction, run, MemoryTable128{&table.view});
+    map_reduced<L>(table.reduction, run, MemoryTable128(table.view));
 }
 
 void softmax_row(float* row, std::int64_t count, const LutArrays& exp, const LutArrays& reciprocal) {

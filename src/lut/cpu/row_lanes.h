@@ -52,12 +52,14 @@ QCORE_NUMERIC void softmax_lanes(float* row, std::int64_t count, const ExpTable&
   float most = lanes[0];
   for (const float lane : lanes) most = numerics::ScalarLanes::at_least(lane, most);
 
-  for (std::int64_t i = 0; i < padded; i += L::kWidth) L::store(row + i, L::sub(L::load(row + i), L::set(most)));
-  look_up_vectors<L, LutReduction::exp, LutElement::f32, false>(row, row, padded, exp);
   PartialSums<L> partial;
-  for (std::int64_t i = 0; i < padded; i += kRowPadding)
-    for (int v = 0; v < PartialSums<L>::kVectors; ++v)
-      partial.sums[v] = L::add(partial.sums[v], L::load(row + i + v * L::kWidth));
+  look_up_blocks<L, LutReduction::exp>(
+      padded, exp, [&](std::int64_t i) { return L::sub(L::load(row + i), L::set(most)); },
+      [&](std::int64_t i, typename L::F y) {
+        auto& sum = partial.sums[i / L::kWidth % PartialSums<L>::kVectors];
+        sum = L::add(sum, y);
+        L::store(row + i, y);
+      });
   const auto scale = L::set(look_up_one(LutReduction::reciprocal, partial.total(), reciprocal));
   for (std::int64_t i = 0; i < padded; i += L::kWidth) L::store(row + i, plain_nan<L>(L::mul(L::load(row + i), scale)));
 }
