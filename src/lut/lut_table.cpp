@@ -61,12 +61,11 @@ bool reaches_last_entry(const LutStorage& table) {
 }
 
 // Returns the least number of a cell's range, and the largest one in `most`.
-float range_of_cell(const LutRegisters& table, bool unit, std::uint32_t cell, float& most) {
+float range_of_cell(const LutRegisters& table, std::uint32_t cell, float& most) {
   constexpr std::uint32_t kLargest = 0x7f7fffffu;
-  if (unit) {
+  if (table.unit) {
     constexpr auto kCells = static_cast<float>(LutRegisters::kCells);
-    const float end = static_cast<float>(cell + 1) / kCells;
-    most = numerics::bits_float(cell == table.cell_limit ? kLargest : numerics::float_bits(end) - 1);
+    most = static_cast<float>(cell + 1) / kCells;  // which a number just below it may be rounded to
     return static_cast<float>(cell) / kCells;
   }
   const std::uint32_t k = cell & table.cell_limit;
@@ -78,7 +77,7 @@ float range_of_cell(const LutRegisters& table, bool unit, std::uint32_t cell, fl
 }
 
 // Fills the cells for the chosen numbering.
-void fill_cells(LutRegisters& table, bool unit) {
+void fill_cells(LutRegisters& table) {
   const auto cuts_up_to = [&](float x) {
     return static_cast<int>(
         std::count_if(table.next_cuts, table.next_cuts + LutRegisters::kIntervals, [&](float cut) { return cut <= x; }));
@@ -86,20 +85,20 @@ void fill_cells(LutRegisters& table, bool unit) {
   table.cell_steps = 0;
   for (std::uint32_t cell = 0; cell < LutRegisters::kCells; ++cell) {
     float most;
-    const int first = cuts_up_to(range_of_cell(table, unit, cell, most));
+    const int first = cuts_up_to(range_of_cell(table, cell, most));
     table.cells[cell] = static_cast<std::uint16_t>(first);
     table.cell_steps = std::max(table.cell_steps, cuts_up_to(most) - first);
   }
 }
 
 // Chooses the numbering of cells that takes the fewest steps.
-void choose_cells(LutRegisters& table, bool unit) {
+void choose_cells(LutRegisters& table) {
   table.cell_base = 0;
   table.cell_shift = 8;
   table.cell_factor = 1 << 8;
-  table.cell_limit = unit || table.low >= 0 ? LutRegisters::kCells - 1 : LutRegisters::kCells / 2 - 1;
-  fill_cells(table, unit);
-  if (unit) return;
+  table.cell_limit = table.unit || table.low >= 0 ? LutRegisters::kCells - 1 : LutRegisters::kCells / 2 - 1;
+  fill_cells(table);
+  if (table.unit) return;
   LutRegisters best = table;
   for (std::uint16_t shift = 4; shift <= 7; ++shift)
     for (const float cut : table.next_cuts) {
@@ -109,7 +108,7 @@ void choose_cells(LutRegisters& table, bool unit) {
       table.cell_shift = shift;
       table.cell_factor = static_cast<std::uint16_t>(1 << (16 - shift));
       table.cell_base = static_cast<std::uint16_t>(top > below ? top - below : 0);
-      fill_cells(table, unit);
+      fill_cells(table);
       if (table.cell_steps < best.cell_steps) best = table;
     }
   table = best;
@@ -142,7 +141,8 @@ std::unique_ptr<LutRegisters> registers_of(const LutStorage& table) {
     made->edges[i] = half(kInner + i), made->edges_next[i] = half(kInner + i + 1);
   made->low = table.cuts.front();
   made->high = table.cuts.back();
-  choose_cells(*made, table.reduction == LutReduction::exp);
+  made->unit = table.reduction == LutReduction::exp && made->low <= 0.0f && made->high >= 1.0f;
+  choose_cells(*made);
   return made;
 }
 

@@ -21,12 +21,13 @@ struct alignas(64) LutRegisters {
   std::uint16_t edges[kEdges];       // entries 256 to 258, then nothing
   std::uint16_t edges_next[kEdges];
 
-  // Cells are ranges of x with a number of 6 bits each: of x in [0, 1] the upper bits of its fraction if the reduction
-  // is exp, otherwise the upper 16 bits of |x| less cell_base, shifted, at most cell_limit, and 32 more if x < 0. No
+  // Cells are ranges of x with a number of 6 bits each: of x in [0, 1] the upper bits of its fraction if `unit`,
+  // otherwise the upper 16 bits of |x| less cell_base, shifted, at most cell_limit, and 32 more if x < 0. No
   // interval of a cell lies more than cell_steps behind the first one, which `cells` has.
   std::uint16_t cells[kCells];
   std::uint16_t cell_base, cell_shift, cell_limit, cell_factor;  // 2^(16 - cell_shift)
   int cell_steps;
+  bool unit;  // the reduction is exp, and the table has all of [0, 1]
   float low, high;
 };
 

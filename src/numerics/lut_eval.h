@@ -194,31 +194,42 @@ QCORE_NUMERIC typename L::F lut_eval(typename L::F x, const T& table) {
 // lut_eval in steps, for vectors: each is short enough that a processor overlaps several of them. An entry's index has 16
 // bits, above which lut_place of exp keeps the power of two that lut_interpolate multiplies by. Of `T` they call
 //   I first_interval(F x)       an interval at or before i
+//   find_binary(F z)            lut_found_binary
 //   I interval_from(F x, I i)   i, from that one on
-//   F entries()                 an object with find(I q), of any type, and values(found, F& value, F& delta)
+//   F entries()                 an object with find(I q), of any type, and values(found, F& value, F& delta);
+//                               of q only kLutIndexBits count
 constexpr std::int32_t kLutIndexBits = 0xffff, kLutPowerBits = 0x7f800000;
 
 template <class L>
 struct LutFound {
   typename L::F inside;
-  typename L::I i, power;
+  typename L::I i, power;  // of power only kLutPowerBits count
 };
 
-template <LutReduction kReduction, class L, class T>
-QCORE_NUMERIC LutFound<L> lut_find(typename L::F x, const T& table) {
+template <class L, class T>
+QCORE_NUMERIC LutFound<L> lut_found(typename L::F argument, const T& table) {
   LutFound<L> found;
-  typename L::F argument;
-  if constexpr (kReduction == LutReduction::exp) {
-    const auto z = binary_exponent<L>(x), n = L::floor(z);
-    argument = L::sub(z, n);
-    // n + 127 is an integer of 8 bits, which are the lowest ones of its sum with 2^23.
-    found.power = L::template shift_left<23>(L::bits(L::add(n, L::set(8388608.0f + 127.0f))));
-  } else {
-    argument = reduced<kReduction, L>(x);
-  }
   found.inside = L::at_most(L::at_least(argument, table.low()), table.high());
   found.i = table.first_interval(found.inside);
   return found;
+}
+
+// Returns what is found for the fraction of z = x / ln 2, and the power of two of its integer n. n + 127 has 8 bits, which
+// are the lowest ones of its sum with 2^23.
+template <class L, class T>
+QCORE_NUMERIC LutFound<L> lut_found_binary(typename L::F z, const T& table) {
+  const auto n = L::floor(z);
+  auto found = lut_found<L>(L::sub(z, n), table);
+  found.power = L::template shift_left<23>(L::bits(L::add(n, L::set(8388608.0f + 127.0f))));
+  return found;
+}
+
+template <LutReduction kReduction, class L, class T>
+QCORE_NUMERIC LutFound<L> lut_find(typename L::F x, const T& table) {
+  if constexpr (kReduction == LutReduction::exp)
+    return table.find_binary(L::limited(L::mul(x, L::set(kLog2E)), L::set(127.0f)));
+  else
+    return lut_found<L>(reduced<kReduction, L>(x), table);
 }
 
 // Tables whose first step finds the interval, and whose entries are looked up in one step.
@@ -229,10 +240,11 @@ struct LutOneStep {
   };
   QCORE_INLINE typename L::I first_interval(typename L::F x) const { return table().interval(x); }
   QCORE_INLINE typename L::I interval_from(typename L::F, typename L::I i) const { return i; }
+  QCORE_INLINE LutFound<L> find_binary(typename L::F z) const { return lut_found_binary<L>(z, table()); }
   QCORE_INLINE const T& entries() const { return table(); }
   QCORE_INLINE Entry find(typename L::I q) const {
     Entry found;
-    table().entry(q, found.value, found.delta);
+    table().entry(L::bit_and(q, L::set(kLutIndexBits)), found.value, found.delta);
     return found;
   }
   QCORE_NUMERIC void values(const Entry& found, typename L::F& value, typename L::F& delta) {
@@ -248,13 +260,7 @@ template <LutReduction kReduction, class L, class T>
 QCORE_NUMERIC void lut_place(const LutFound<L>& found, const T& table, typename L::I& q, typename L::F& a) {
   table.place(table.position(found.inside, found.i), found.i, q, a);
   if constexpr (kReduction == LutReduction::exp)
-    q = L::bit_or(L::bit_and(q, L::set(kLutIndexBits)), found.power);
-}
-
-// Returns what `entries` find for q.
-template <LutReduction kReduction, class L, class Entries>
-QCORE_NUMERIC auto lut_entry(typename L::I q, const Entries& entries) {
-  return entries.find(kReduction == LutReduction::exp ? L::bit_and(q, L::set(kLutIndexBits)) : q);
+    q = L::bit_or(L::bit_and(q, L::set(kLutIndexBits)), L::bit_and(found.power, L::set(kLutPowerBits)));
 }
 
 // Takes x for the sign, exponent and validity that the table's argument lacks. kNaNs says that x may be a NaN.

@@ -186,7 +186,7 @@ struct RegisterEntries512 {
 };
 
 // A table that fits the registers: no access to memory depends on x.
-// kUnit: its cells are those of x in [0, 1].
+// kUnit: it is for exp and has all of [0, 1], whose cells it has.
 template <bool kUnit>
 struct RegisterTable512 {
   using L = Avx512Lanes;
@@ -200,10 +200,19 @@ struct RegisterTable512 {
 
   QCORE_INLINE L::F low() const { return L::set(t->low); }
   QCORE_INLINE L::F high() const { return L::set(t->high); }
-  QCORE_INLINE L::I first_interval(L::F x) const {
-    const __m512i first =
-        _mm512_permutex2var_epi16(_mm512_load_si512(t->cells), cell(x), _mm512_load_si512(t->cells + 32));
-    return {first, first};
+  QCORE_INLINE L::I first_interval(L::F x) const { return first_of(cell(x)); }
+  QCORE_INLINE numerics::LutFound<L> find_binary(L::F z) const {
+    if constexpr (!kUnit) return numerics::lut_found_binary<L>(z, *this);
+    // The lowest bit of a float of this size is 2^-6: those of the sum are n + 127 and the cell.
+    const __m512 base = _mm512_set1_ps(131072.0f + 127.0f);
+    const L::I sum{_mm512_castps_si512(_mm512_add_round_ps(z.a, base, kDown)),
+                   _mm512_castps_si512(_mm512_add_round_ps(z.b, base, kDown))};
+    const L::F whole = L::from_bits(L::bit_and(sum, L::set(~63)));
+    numerics::LutFound<L> found;
+    found.inside = L::sub(z, L::sub(whole, {base, base}));
+    found.power = L::shift_left<23 - 6>(sum);
+    found.i = first_of(_mm512_mask_blend_epi16(kUpper, sum.a, _mm512_slli_epi32(sum.b, 16)));
+    return found;
   }
   QCORE_INLINE L::I interval_from(L::F x, L::I i) const {
     i.b = _mm512_madd_epi16(i.b, _mm512_set1_epi32(1 << 16));  // the upper words; permutations take the lowest 4 bits
@@ -215,25 +224,23 @@ struct RegisterTable512 {
   // Behind 2^23 + first_i a sum has no fraction bits, and its lowest bits are q.
   QCORE_INLINE void place(L::F p, L::I i, L::I& q, L::F& a) const {
     const L::F first = permuted(i, firsts);
-    constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
     const L::F count{_mm512_add_round_ps(p.a, first.a, kDown), _mm512_add_round_ps(p.b, first.b, kDown)};
     q = L::bits(count);
-    a = L::sub(p, L::sub(count, first));
+    a = {_mm512_reduce_ps(p.a, kDown), _mm512_reduce_ps(p.b, kDown)};
   }
   QCORE_INLINE RegisterEntries512 entries() const { return RegisterEntries512(*t); }
 
  private:
+  static constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+  static constexpr __mmask32 kUpper = 0xaaaaaaaa;  // the upper words of 32 bits
+
+  QCORE_INLINE L::I first_of(__m512i cell) const {
+    const __m512i first =
+        _mm512_permutex2var_epi16(_mm512_load_si512(t->cells), cell, _mm512_load_si512(t->cells + 32));
+    return {first, first};
+  }
   // The cells of x.a in the lower words, those of x.b in the upper ones.
   QCORE_INLINE __m512i cell(L::F x) const {
-    constexpr __mmask32 kUpper = 0xaaaaaaaa;
-    if constexpr (kUnit) {
-      const __m512 sixty_fourths = _mm512_set1_ps(131072.0f);  // the lowest bit of a float of that size is 2^-6
-      constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
-      const __m512i a = _mm512_castps_si512(_mm512_add_round_ps(x.a, sixty_fourths, kDown));
-      const __m512i b = _mm512_castps_si512(_mm512_add_round_ps(x.b, sixty_fourths, kDown));
-      const __m512i words = _mm512_mask_blend_epi16(kUpper, a, _mm512_slli_epi32(b, 16));
-      return _mm512_min_epu16(words, _mm512_set1_epi16(LutRegisters::kCells - 1));
-    }
     const __m512i words = _mm512_mask_blend_epi16(kUpper, _mm512_srli_epi32(_mm512_castps_si512(x.a), 16),
                                                   _mm512_castps_si512(x.b));
     const __m512i magnitude = _mm512_and_si512(words, _mm512_set1_epi16(0x7fff));

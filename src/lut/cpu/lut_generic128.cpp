@@ -49,12 +49,12 @@ struct Table128 : numerics::LutOneStep<L, Table128> {
 
 void run(const LutArrays& table, const LutRun& run) { map_reduced<L>(table.reduction, run, Table128(table.view)); }
 
-void softmax_row(float* row, std::int64_t count, const LutArrays& exp, const LutArrays& reciprocal) {
-  softmax_lanes<L>(row, count, Table128(exp.view), reciprocal);
+void softmax_row(const LutRow& row, const LutArrays& exp, const LutArrays& reciprocal) {
+  softmax_lanes<L>(row, Table128(exp.view), reciprocal);
 }
 
-void rms_norm_row(float* row, const float* weight, std::int64_t count, float eps, const LutArrays& rsqrt) {
-  rms_norm_lanes<L>(row, weight, count, eps, rsqrt);
+void rms_norm_row(const LutRow& row, const float* weight, float eps, const LutArrays& rsqrt) {
+  rms_norm_lanes<L>(row, weight, eps, rsqrt);
 }
 
 }  // namespace

@@ -81,18 +81,18 @@ QCORE_INLINE void look_up_blocks(std::int64_t count, const Table& table, const L
     const auto interpolate = [&](auto may_be_nan) {
       constexpr bool kNaNs = decltype(may_be_nan)::value;
       const auto& entries = table.entries();
-      const auto entry = [&](int at) { return numerics::lut_entry<kReduction, L>(L::load(index + at), entries); };
-      const auto finish = [&](const auto& found, int at) {
+      const auto entry = [&](int at) { return entries.find(L::load(index + at)); };
+      const auto finish = [&](const auto& of, int at) {
         store(begin + at, numerics::lut_interpolate<kReduction, L, kNaNs>(load(begin + at), L::load(index + at),
-                                                                          L::load(rest + at), entries, found));
+                                                                          L::load(rest + at), entries, of));
       };
-      auto one = entry(0);
+      auto fetched = entry(0);
       for (int at = kWidth; at < size; at += kWidth) {
         const auto next = entry(at);
-        finish(one, at - kWidth);
-        one = next;
+        finish(fetched, at - kWidth);
+        fetched = next;
       }
-      finish(one, size - kWidth);
+      finish(fetched, size - kWidth);
     };
     nans ? interpolate(std::true_type{}) : interpolate(std::false_type{});
   }
