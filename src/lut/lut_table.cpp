@@ -79,8 +79,8 @@ float range_of_cell(const LutRegisters& table, std::uint32_t cell, float& most) 
 // Fills the cells for the chosen numbering.
 void fill_cells(LutRegisters& table) {
   const auto cuts_up_to = [&](float x) {
-    return static_cast<int>(
-        std::count_if(table.next_cuts, table.next_cuts + LutRegisters::kIntervals, [&](float cut) { return cut <= x; }));
+    return static_cast<int>(std::count_if(table.next_cuts, table.next_cuts + LutRegisters::kIntervals,
+                                          [&](float cut) { return cut <= x; }));
   };
   table.cell_steps = 0;
   for (std::uint32_t cell = 0; cell < LutRegisters::kCells; ++cell) {

@@ -191,19 +191,18 @@ QCORE_NUMERIC typename L::F lut_eval(typename L::F x, const T& table) {
   return nan_where<L>(invalid, within_limit<kReduction, L>(y));
 }
 
-// lut_eval in steps, for vectors: each is short enough that a processor overlaps several of them. An entry's index has 16
-// bits, above which lut_place of exp keeps the power of two that lut_interpolate multiplies by. Of `T` they call
+// lut_eval in steps, for vectors: each is short enough that a processor overlaps several of them. An entry's index has
+// 16 bits, above which lut_place of exp keeps the power of two that lut_interpolate multiplies by. Of `T` they call
 //   I first_interval(F x)       an interval at or before i
 //   find_binary(F z)            lut_found_binary
 //   I interval_from(F x, I i)   i, from that one on
-//   F entries()                 an object with find(I q), of any type, and values(found, F& value, F& delta);
-//                               of q only kLutIndexBits count
+//   F entries()                 an object with find(I q), of any type, and values(found, F& value, F& delta)
 constexpr std::int32_t kLutIndexBits = 0xffff, kLutPowerBits = 0x7f800000;
 
 template <class L>
 struct LutFound {
   typename L::F inside;
-  typename L::I i, power;  // of power only kLutPowerBits count
+  typename L::I i, power;  // power: kLutPowerBits, any bits below them, but zeros in kLutIndexBits
 };
 
 template <class L, class T>
@@ -214,8 +213,8 @@ QCORE_NUMERIC LutFound<L> lut_found(typename L::F argument, const T& table) {
   return found;
 }
 
-// Returns what is found for the fraction of z = x / ln 2, and the power of two of its integer n. n + 127 has 8 bits, which
-// are the lowest ones of its sum with 2^23.
+// Returns what is found for the fraction of z = x / ln 2, and the power of two of its integer n. n + 127 has 8 bits,
+// which are the lowest ones of its sum with 2^23.
 template <class L, class T>
 QCORE_NUMERIC LutFound<L> lut_found_binary(typename L::F z, const T& table) {
   const auto n = L::floor(z);
@@ -244,7 +243,7 @@ struct LutOneStep {
   QCORE_INLINE const T& entries() const { return table(); }
   QCORE_INLINE Entry find(typename L::I q) const {
     Entry found;
-    table().entry(L::bit_and(q, L::set(kLutIndexBits)), found.value, found.delta);
+    table().entry(q, found.value, found.delta);
     return found;
   }
   QCORE_NUMERIC void values(const Entry& found, typename L::F& value, typename L::F& delta) {
@@ -259,8 +258,7 @@ struct LutOneStep {
 template <LutReduction kReduction, class L, class T>
 QCORE_NUMERIC void lut_place(const LutFound<L>& found, const T& table, typename L::I& q, typename L::F& a) {
   table.place(table.position(found.inside, found.i), found.i, q, a);
-  if constexpr (kReduction == LutReduction::exp)
-    q = L::bit_or(L::bit_and(q, L::set(kLutIndexBits)), L::bit_and(found.power, L::set(kLutPowerBits)));
+  if constexpr (kReduction == LutReduction::exp) q = L::bit_or(L::bit_and(q, L::set(kLutIndexBits)), found.power);
 }
 
 // Takes x for the sign, exponent and validity that the table's argument lacks. kNaNs says that x may be a NaN.

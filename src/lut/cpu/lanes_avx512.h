@@ -241,14 +241,16 @@ struct RegisterTable512 {
   }
   // The cells of x.a in the lower words, those of x.b in the upper ones.
   QCORE_INLINE __m512i cell(L::F x) const {
-    const __m512i words = _mm512_mask_blend_epi16(kUpper, _mm512_srli_epi32(_mm512_castps_si512(x.a), 16),
-                                                  _mm512_castps_si512(x.b));
+    const __m512i words =
+        _mm512_mask_blend_epi16(kUpper, _mm512_srli_epi32(_mm512_castps_si512(x.a), 16), _mm512_castps_si512(x.b));
     const __m512i magnitude = _mm512_and_si512(words, _mm512_set1_epi16(0x7fff));
     const __m512i above = _mm512_subs_epu16(magnitude, _mm512_set1_epi16(static_cast<short>(t->cell_base)));
-    const __m512i number = _mm512_min_epu16(_mm512_mulhi_epu16(above, _mm512_set1_epi16(static_cast<short>(t->cell_factor))),
-                                            _mm512_set1_epi16(static_cast<short>(t->cell_limit)));
+    const __m512i number =
+        _mm512_min_epu16(_mm512_mulhi_epu16(above, _mm512_set1_epi16(static_cast<short>(t->cell_factor))),
+                         _mm512_set1_epi16(static_cast<short>(t->cell_limit)));
     constexpr int kOrAnd = 0xf8;  // number | sign & 32
-    return _mm512_ternarylogic_epi32(number, _mm512_mulhi_epu16(words, _mm512_set1_epi16(64)), _mm512_set1_epi16(32), kOrAnd);
+    return _mm512_ternarylogic_epi32(number, _mm512_mulhi_epu16(words, _mm512_set1_epi16(64)), _mm512_set1_epi16(32),
+                                     kOrAnd);
   }
   QCORE_INLINE __m512i next(__m512 x, __m512i i) const {
     const __mmask16 beyond = _mm512_cmp_ps_mask(x, _mm512_permutexvar_ps(i, next_cuts), _CMP_GE_OQ);

@@ -138,7 +138,8 @@ void for_each_row(const RowProblem& problem, const RowFunction& row_function) {
         row.x = elements;
       }
       row.y = problem.y_stride == 1 ? y : static_cast<void*>(elements);
-      row.past_cache = past_cache && reinterpret_cast<std::uintptr_t>(y) % static_cast<std::uintptr_t>(item_size(rows.y_dtype)) == 0;
+      row.past_cache =
+          past_cache && reinterpret_cast<std::uintptr_t>(y) % static_cast<std::uintptr_t>(item_size(rows.y_dtype)) == 0;
       row_function(row);
       if (problem.y_stride != 1) copy_elements(rows.y_dtype, elements, 1, y, problem.y_stride, count);
     }

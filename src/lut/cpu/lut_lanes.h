@@ -44,8 +44,8 @@ QCORE_NUMERIC void store_lanes(typename ElementOf<kElement>::Type* y, typename L
 }
 
 // In five steps over blocks, each of a vector beside the next one of the vector before: a step is short enough for a
-// processor to overlap several vectors, which it can't with all steps in a row. There are two loops, because constants of
-// all steps would not fit the registers. load(i) gives the lanes from element i on, and is called twice; store(i, y)
+// processor to overlap several vectors, which it can't with all steps in a row. There are two loops, because constants
+// of all steps would not fit the registers. load(i) gives the lanes from element i on, and is called twice; store(i, y)
 // takes their results. `count` is a multiple of kWidth.
 template <class L, LutReduction kReduction, class Table, class Load, class Store>
 QCORE_INLINE void look_up_blocks(std::int64_t count, const Table& table, const Load& load, const Store& store) {
@@ -81,7 +81,10 @@ QCORE_INLINE void look_up_blocks(std::int64_t count, const Table& table, const L
     const auto interpolate = [&](auto may_be_nan) {
       constexpr bool kNaNs = decltype(may_be_nan)::value;
       const auto& entries = table.entries();
-      const auto entry = [&](int at) { return entries.find(L::load(index + at)); };
+      const auto entry = [&](int at) {
+        const auto q = L::load(index + at);
+        return entries.find(kReduction == LutReduction::exp ? L::bit_and(q, L::set(numerics::kLutIndexBits)) : q);
+      };
       const auto finish = [&](const auto& of, int at) {
         store(begin + at, numerics::lut_interpolate<kReduction, L, kNaNs>(load(begin + at), L::load(index + at),
                                                                           L::load(rest + at), entries, of));

@@ -25,7 +25,7 @@ struct LutRow {
   void* y;
   LutElement y_element;
   std::int64_t count;
-  bool past_cache;    // as of LutRun
+  bool past_cache;     // as of LutRun
   const char* x_next;  // the next row's x, which is read ahead, or null
   float* values;       // scratch, aligned to 64 bytes, for count rounded up to kRowPadding and kRowPadding more
 };
