@@ -100,7 +100,7 @@ void choose_cells(LutRegisters& table) {
   fill_cells(table);
   if (table.unit) return;
   LutRegisters best = table;
-  for (std::uint16_t shift = 4; shift <= 7; ++shift)
+  for (std::uint16_t shift = 1; shift <= 7; ++shift)
     for (const float cut : table.next_cuts) {
       if (!std::isfinite(cut)) continue;
       const std::uint32_t top = numerics::float_bits(std::fabs(cut)) >> 16 >> shift << shift;
