@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstring>
-#include <type_traits>
 
 #include "lut/cpu/vtable.h"
 
@@ -43,6 +42,11 @@ QCORE_NUMERIC void store_lanes(typename ElementOf<kElement>::Type* y, typename L
   }
 }
 
+template <bool kOf>
+struct Constant {
+  static constexpr bool kValue = kOf;
+};
+
 // In five steps over blocks, each of a vector beside the next one of the vector before: a step is short enough for a
 // processor to overlap several vectors, which it can't with all steps in a row. There are two loops, because constants
 // of all steps would not fit the registers. load(i) gives the lanes from element i on, and is called twice; store(i, y)
@@ -79,7 +83,7 @@ QCORE_INLINE void look_up_blocks(std::int64_t count, const Table& table, const L
     place(narrowed, size - kWidth);
 
     const auto interpolate = [&](auto may_be_nan) {
-      constexpr bool kNaNs = decltype(may_be_nan)::value;
+      constexpr bool kNaNs = decltype(may_be_nan)::kValue;
       const auto& entries = table.entries();
       const auto entry = [&](int at) {
         const auto q = L::load(index + at);
@@ -97,7 +101,7 @@ QCORE_INLINE void look_up_blocks(std::int64_t count, const Table& table, const L
       }
       finish(fetched, size - kWidth);
     };
-    nans ? interpolate(std::true_type{}) : interpolate(std::false_type{});
+    nans ? interpolate(Constant<true>{}) : interpolate(Constant<false>{});
   }
 }
 
