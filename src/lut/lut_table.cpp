@@ -49,6 +49,71 @@ void check_numbers(const std::vector<float>& cuts, const std::vector<float>& val
                       ", expected a number within +-65504");
 }
 
+// Returns whether interpolating up to the last cut gives the last entry, so that no comparison has to find it.
+bool reaches_last_entry(const LutStorage& table) {
+  const numerics::LutView view = table.arrays().view;
+  const std::int32_t i = table.intervals - 1;
+  std::int32_t q;
+  float a, value, delta;
+  view.place(view.position(view.high(), i), i, q, a);
+  view.entry(q, value, delta);
+  return numerics::float_bits(numerics::fma_once(a, delta, value)) == numerics::float_bits(table.values.back());
+}
+
+// Returns the least number of a cell's range, and the largest one in `most`.
+float range_of_cell(const LutRegisters& table, std::uint32_t cell, float& most) {
+  constexpr std::uint32_t kLargest = 0x7f7fffffu;
+  if (table.unit) {
+    constexpr auto kCells = static_cast<float>(LutRegisters::kCells);
+    most = static_cast<float>(cell + 1) / kCells;  // which a number just below it may be rounded to
+    return static_cast<float>(cell) / kCells;
+  }
+  const std::uint32_t k = cell & table.cell_limit;
+  const auto begin = [&](std::uint32_t of) { return (table.cell_base + (of << table.cell_shift)) << 16; };
+  const float low = numerics::bits_float(k == 0 ? 0 : begin(k));
+  const float high = numerics::bits_float(k == table.cell_limit ? kLargest : begin(k + 1) - 1);
+  most = k == cell ? high : -low;
+  return k == cell ? low : -high;
+}
+
+// Fills the cells for the chosen numbering.
+void fill_cells(LutRegisters& table) {
+  const auto cuts_up_to = [&](float x) {
+    return static_cast<int>(std::count_if(table.next_cuts, table.next_cuts + LutRegisters::kIntervals,
+                                          [&](float cut) { return cut <= x; }));
+  };
+  table.cell_steps = 0;
+  for (std::uint32_t cell = 0; cell < LutRegisters::kCells; ++cell) {
+    float most;
+    const int first = cuts_up_to(range_of_cell(table, cell, most));
+    table.cells[cell] = static_cast<std::uint16_t>(first);
+    table.cell_steps = std::max(table.cell_steps, cuts_up_to(most) - first);
+  }
+}
+
+// Chooses the numbering of cells that takes the fewest steps.
+void choose_cells(LutRegisters& table) {
+  table.cell_base = 0;
+  table.cell_shift = 8;
+  table.cell_factor = 1 << 8;
+  table.cell_limit = table.unit || table.low >= 0 ? LutRegisters::kCells - 1 : LutRegisters::kCells / 2 - 1;
+  fill_cells(table);
+  if (table.unit) return;
+  LutRegisters best = table;
+  for (std::uint16_t shift = 1; shift <= 7; ++shift)
+    for (const float cut : table.next_cuts) {
+      if (!std::isfinite(cut)) continue;
+      const std::uint32_t top = numerics::float_bits(std::fabs(cut)) >> 16 >> shift << shift;
+      const std::uint32_t below = std::uint32_t{table.cell_limit} << shift;
+      table.cell_shift = shift;
+      table.cell_factor = static_cast<std::uint16_t>(1 << (16 - shift));
+      table.cell_base = static_cast<std::uint16_t>(top > below ? top - below : 0);
+      fill_cells(table);
+      if (table.cell_steps < best.cell_steps) best = table;
+    }
+  table = best;
+}
+
 bool is_power_of_two(std::int32_t x) { return x > 0 && (x & (x - 1)) == 0; }
 
 std::unique_ptr<LutRegisters> registers_of(const LutStorage& table) {
@@ -65,8 +130,8 @@ std::unique_ptr<LutRegisters> registers_of(const LutStorage& table) {
   }
   for (int i = 0; i < LutRegisters::kCutVectors; ++i)
     std::fill(std::begin(made->cut_vectors[i]), std::end(made->cut_vectors[i]), made->cuts[i + 1]);
-  for (int by = 1; by <= 3; ++by)
-    for (int i = 0; i < kLanes; ++i) made->cuts_rotated[by - 1][i] = made->cuts[(i + by) % kLanes];
+  for (int i = 0; i < kLanes; ++i) made->next_cuts[i] = made->cuts[std::min(i + 1, kLanes - 1)];
+  if (reaches_last_entry(table)) made->next_cuts[table.intervals - 1] = made->cuts[kLanes - 1];
   const auto half = [&](std::int32_t entry) {
     return numerics::float_to_half(table.values[std::min(entry, table.entries - 1)]);
   };
@@ -76,6 +141,8 @@ std::unique_ptr<LutRegisters> registers_of(const LutStorage& table) {
     made->edges[i] = half(kInner + i), made->edges_next[i] = half(kInner + i + 1);
   made->low = table.cuts.front();
   made->high = table.cuts.back();
+  made->unit = table.reduction == LutReduction::exp && made->low <= 0.0f && made->high >= 1.0f;
+  choose_cells(*made);
   return made;
 }
 

@@ -167,36 +167,116 @@ QCORE_NUMERIC typename L::F restored(typename L::F x, typename L::F y, typename 
   }
 }
 
-// lut_eval in three steps, for vectors: each is short enough that a processor overlaps several of them.
-template <LutReduction kReduction, class L, class T>
-QCORE_NUMERIC void lut_find(typename L::F x, const T& table, typename L::F& inside, typename L::I& i) {
-  inside = L::at_most(L::at_least(reduced<kReduction, L>(x), table.low()), table.high());
-  i = table.interval(inside);
+// Results of entries lie between them already, so that without a reduction nothing is left to be limited.
+template <LutReduction kReduction, class L>
+QCORE_NUMERIC typename L::F within_limit(typename L::F y) {
+  return kReduction == LutReduction::none ? y : L::limited(y, L::set(kLutLimit));
 }
 
-template <class L, class T>
-QCORE_NUMERIC void lut_place(typename L::F inside, typename L::I i, const T& table, typename L::I& q,
-                             typename L::F& a) {
-  table.place(table.position(inside, i), i, q, a);
-}
-
-template <LutReduction kReduction, class L, class T>
-QCORE_NUMERIC typename L::F lut_interpolate(typename L::F x, typename L::I q, typename L::F a, const T& table) {
-  typename L::F value, delta;
-  table.entry(q, value, delta);
-  auto invalid = L::is_nan(x);
-  auto y = restored<kReduction, L>(x, L::fma(a, delta, value), invalid);
-  y = L::limited(y, L::set(kLutLimit));
+template <class L>
+QCORE_NUMERIC typename L::F nan_where(typename L::M invalid, typename L::F y) {
   return L::select(invalid, L::from_bits(L::set(static_cast<std::int32_t>(kNaNBits))), y);
 }
 
 template <LutReduction kReduction, class L, class T>
 QCORE_NUMERIC typename L::F lut_eval(typename L::F x, const T& table) {
-  typename L::F inside, a;
-  typename L::I i, q;
-  lut_find<kReduction, L>(x, table, inside, i);
-  lut_place<L>(inside, i, table, q, a);
-  return lut_interpolate<kReduction, L>(x, q, a, table);
+  const auto inside = L::at_most(L::at_least(reduced<kReduction, L>(x), table.low()), table.high());
+  const auto i = table.interval(inside);
+  typename L::I q;
+  typename L::F a, value, delta;
+  table.place(table.position(inside, i), i, q, a);
+  table.entry(q, value, delta);
+  auto invalid = L::is_nan(x);
+  const auto y = restored<kReduction, L>(x, L::fma(a, delta, value), invalid);
+  return nan_where<L>(invalid, within_limit<kReduction, L>(y));
+}
+
+// lut_eval in steps, for vectors: each is short enough that a processor overlaps several of them. An entry's index has
+// 16 bits, above which lut_place of exp keeps the power of two that lut_interpolate multiplies by. Of `T` they call
+//   I first_interval(F x)       an interval at or before i
+//   find_binary(F z)            lut_found_binary
+//   I interval_from(F x, I i)   i, from that one on
+//   F entries()                 an object with find(I q), of any type, and values(found, F& value, F& delta)
+constexpr std::int32_t kLutIndexBits = 0xffff, kLutPowerBits = 0x7f800000;
+
+template <class L>
+struct LutFound {
+  typename L::F inside;
+  typename L::I i, power;  // power: kLutPowerBits, any bits below them, but zeros in kLutIndexBits
+};
+
+template <class L, class T>
+QCORE_NUMERIC LutFound<L> lut_found(typename L::F argument, const T& table) {
+  LutFound<L> found;
+  found.inside = L::at_most(L::at_least(argument, table.low()), table.high());
+  found.i = table.first_interval(found.inside);
+  return found;
+}
+
+// Returns what is found for the fraction of z = x / ln 2, and the power of two of its integer n. n + 127 has 8 bits,
+// which are the lowest ones of its sum with 2^23.
+template <class L, class T>
+QCORE_NUMERIC LutFound<L> lut_found_binary(typename L::F z, const T& table) {
+  const auto n = L::floor(z);
+  auto found = lut_found<L>(L::sub(z, n), table);
+  found.power = L::template shift_left<23>(L::bits(L::add(n, L::set(8388608.0f + 127.0f))));
+  return found;
+}
+
+template <LutReduction kReduction, class L, class T>
+QCORE_NUMERIC LutFound<L> lut_find(typename L::F x, const T& table) {
+  if constexpr (kReduction == LutReduction::exp)
+    return table.find_binary(L::limited(L::mul(x, L::set(kLog2E)), L::set(127.0f)));
+  else
+    return lut_found<L>(reduced<kReduction, L>(x), table);
+}
+
+// Tables whose first step finds the interval, and whose entries are looked up in one step.
+template <class L, class T>
+struct LutOneStep {
+  struct Entry {
+    typename L::F value, delta;
+  };
+  QCORE_INLINE typename L::I first_interval(typename L::F x) const { return table().interval(x); }
+  QCORE_INLINE typename L::I interval_from(typename L::F, typename L::I i) const { return i; }
+  QCORE_INLINE LutFound<L> find_binary(typename L::F z) const { return lut_found_binary<L>(z, table()); }
+  QCORE_INLINE const T& entries() const { return table(); }
+  QCORE_INLINE Entry find(typename L::I q) const {
+    Entry found;
+    table().entry(q, found.value, found.delta);
+    return found;
+  }
+  QCORE_NUMERIC void values(const Entry& found, typename L::F& value, typename L::F& delta) {
+    value = found.value;
+    delta = found.delta;
+  }
+
+ private:
+  QCORE_INLINE const T& table() const { return static_cast<const T&>(*this); }
+};
+
+template <LutReduction kReduction, class L, class T>
+QCORE_NUMERIC void lut_place(const LutFound<L>& found, const T& table, typename L::I& q, typename L::F& a) {
+  table.place(table.position(found.inside, found.i), found.i, q, a);
+  if constexpr (kReduction == LutReduction::exp) q = L::bit_or(L::bit_and(q, L::set(kLutIndexBits)), found.power);
+}
+
+// Takes x for the sign, exponent and validity that the table's argument lacks. kNaNs says that x may be a NaN.
+template <LutReduction kReduction, class L, bool kNaNs, class Entries, class Entry>
+QCORE_NUMERIC typename L::F lut_interpolate(typename L::F x, typename L::I q, typename L::F a, const Entries& entries,
+                                            const Entry& entry) {
+  constexpr bool kExp = kReduction == LutReduction::exp;
+  typename L::F value, delta;
+  entries.values(entry, value, delta);
+  auto y = L::fma(a, delta, value);
+  auto invalid = L::is_nan(x);
+  if constexpr (kExp)
+    y = L::mul(y, L::from_bits(L::bit_and(q, L::set(kLutPowerBits))));
+  else
+    y = restored<kReduction, L>(x, y, invalid);
+  y = within_limit<kReduction, L>(y);
+  constexpr bool kAlwaysValid = kExp || kReduction == LutReduction::none || kReduction == LutReduction::reciprocal;
+  return kNaNs || !kAlwaysValid ? nan_where<L>(invalid, y) : y;
 }
 
 // A table in memory and its look-ups on one lane.

@@ -53,6 +53,9 @@ struct Avx2Lanes {
 
   QCORE_NUMERIC M less(F x, F y) { return {_mm256_cmp_ps(x, y, _CMP_LT_OQ)}; }
   QCORE_NUMERIC M is_nan(F x) { return {_mm256_cmp_ps(x, x, _CMP_UNORD_Q)}; }
+  QCORE_NUMERIC std::uint32_t any_nan(F x) {
+    return static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+  }
   QCORE_NUMERIC M either(M x, M y) { return {_mm256_or_ps(x.bits, y.bits)}; }
   QCORE_NUMERIC F select(M m, F yes, F no) { return _mm256_blendv_ps(no, yes, m.bits); }
   QCORE_NUMERIC I select(M m, I yes, I no) {
@@ -93,9 +96,11 @@ struct Avx2Lanes {
 };
 
 // Any table: gathers.
-struct MemoryTable256 {
+struct MemoryTable256 : numerics::LutOneStep<Avx2Lanes, MemoryTable256> {
   using L = Avx2Lanes;
   const numerics::LutView* t;
+
+  QCORE_INLINE explicit MemoryTable256(const numerics::LutView& view) : t(&view) {}
 
   QCORE_INLINE L::F low() const { return L::set(t->low()); }
   QCORE_INLINE L::F high() const { return L::set(t->high()); }
@@ -121,7 +126,7 @@ struct MemoryTable256 {
 };
 
 // The same for few intervals: two permutations of 8 floats and a choice are faster than a gather.
-struct PermutedTable256 {
+struct PermutedTable256 : numerics::LutOneStep<Avx2Lanes, PermutedTable256> {
   using L = Avx2Lanes;
 
   QCORE_INLINE PermutedTable256(const numerics::LutView& view, const LutRegisters& table) : t(&view), r(&table) {}

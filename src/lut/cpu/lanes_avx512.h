@@ -65,6 +65,7 @@ struct Avx512Lanes {
   QCORE_NUMERIC M is_nan(F x) {
     return {_mm512_cmp_ps_mask(x.a, x.a, _CMP_UNORD_Q), _mm512_cmp_ps_mask(x.b, x.b, _CMP_UNORD_Q)};
   }
+  QCORE_NUMERIC std::uint32_t any_nan(F x) { return _mm512_cmp_ps_mask(x.a, x.b, _CMP_UNORD_Q); }
   QCORE_NUMERIC M either(M x, M y) { return {_kor_mask16(x.a, y.a), _kor_mask16(x.b, y.b)}; }
   QCORE_NUMERIC F select(M m, F yes, F no) {
     return {_mm512_mask_blend_ps(m.a, no.a, yes.a), _mm512_mask_blend_ps(m.b, no.b, yes.b)};
@@ -134,16 +135,64 @@ struct Avx512Lanes {
   }
 };
 
+// 259 entries in 18 registers.
+struct RegisterEntries512 {
+  using L = Avx512Lanes;
+
+  QCORE_INLINE explicit RegisterEntries512(const LutRegisters& table)
+      : edges(held(table.edges)), next_edges(held(table.edges_next)) {
+    for (int i = 0; i < 8; ++i) inner[i] = held(table.inner + 32 * i), next[i] = held(table.inner_next + 32 * i);
+  }
+
+  struct Entry {
+    __m512i value, next;  // fp16
+  };
+
+  QCORE_INLINE Entry find(L::I q) const {
+    alignas(64) static constexpr std::uint16_t kLower[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
+                                                             22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42,
+                                                             44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
+    const __m512i words = _mm512_permutex2var_epi16(q.a, _mm512_load_si512(kLower), q.b);
+    const __mmask32 upper = _mm512_test_epi16_mask(words, _mm512_set1_epi16(128));
+    const __mmask32 odd = _mm512_test_epi16_mask(words, _mm512_set1_epi16(64));
+    const __mmask32 edge = _mm512_cmpgt_epu16_mask(words, _mm512_set1_epi16(255));
+    return {look_up(words, inner, edges, upper, odd, edge), look_up(words, next, next_edges, upper, odd, edge)};
+  }
+  QCORE_NUMERIC void values(const Entry& found, L::F& value, L::F& delta) {
+    value = floats(found.value);
+    delta = L::sub(floats(found.next), value);
+  }
+
+ private:
+  // Loads into a register that the compiler keeps, because a loop that loads all of them is limited by its loads.
+  QCORE_NUMERIC __m512i held(const std::uint16_t* from) {
+    __m512i words = _mm512_load_si512(from);
+    asm("" : "+v"(words));
+    return words;
+  }
+  QCORE_NUMERIC __m512i look_up(__m512i q, const __m512i* inner, __m512i edges, __mmask32 upper, __mmask32 odd,
+                                __mmask32 edge) {
+    __m512i quarter[4];
+    for (int i = 0; i < 4; ++i) quarter[i] = _mm512_permutex2var_epi16(inner[2 * i], q, inner[2 * i + 1]);
+    const __m512i low = _mm512_mask_mov_epi16(quarter[0], odd, quarter[1]);
+    const __m512i high = _mm512_mask_mov_epi16(quarter[2], odd, quarter[3]);
+    return _mm512_mask_permutexvar_epi16(_mm512_mask_mov_epi16(low, upper, high), edge, q, edges);
+  }
+  QCORE_NUMERIC L::F floats(__m512i halves) {
+    return {_mm512_cvtph_ps(_mm512_castsi512_si256(halves)), _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1))};
+  }
+
+  __m512i inner[8], next[8], edges, next_edges;
+};
+
 // A table that fits the registers: no access to memory depends on x.
+// kUnit: it is for exp and has all of [0, 1], whose cells it has.
+template <bool kUnit>
 struct RegisterTable512 {
   using L = Avx512Lanes;
 
   QCORE_INLINE explicit RegisterTable512(const LutRegisters& table) : t(&table) {
-    cut4 = _mm512_set1_ps(table.cuts[4]);
-    cut8 = _mm512_set1_ps(table.cuts[8]);
-    by1 = _mm512_load_ps(table.cuts_rotated[0]);
-    by2 = _mm512_load_ps(table.cuts_rotated[1]);
-    by3 = _mm512_load_ps(table.cuts_rotated[2]);
+    next_cuts = _mm512_load_ps(table.next_cuts);
     cuts = _mm512_load_ps(table.cuts);
     scales = _mm512_load_ps(table.scales);
     firsts = _mm512_load_ps(table.firsts);
@@ -151,65 +200,76 @@ struct RegisterTable512 {
 
   QCORE_INLINE L::F low() const { return L::set(t->low); }
   QCORE_INLINE L::F high() const { return L::set(t->high); }
-  QCORE_INLINE L::I interval(L::F x) const { return {search(x.a), search(x.b)}; }
+  QCORE_INLINE L::I first_interval(L::F x) const { return first_of(cell(x)); }
+  QCORE_INLINE numerics::LutFound<L> find_binary(L::F z) const {
+    if constexpr (!kUnit) return numerics::lut_found_binary<L>(z, *this);
+    // The lowest bit of a float of this size is 2^-6: those of the sum are n + 127 and the cell.
+    const __m512 base = _mm512_set1_ps(131072.0f + 127.0f);
+    const L::I sum{_mm512_castps_si512(_mm512_add_round_ps(z.a, base, kDown)),
+                   _mm512_castps_si512(_mm512_add_round_ps(z.b, base, kDown))};
+    const L::F whole = L::from_bits(L::bit_and(sum, L::set(~63)));
+    numerics::LutFound<L> found;
+    found.inside = L::sub(z, L::sub(whole, {base, base}));
+    found.power = L::shift_left<23 - 6>(sum);
+    found.i = first_of(_mm512_mask_blend_epi16(kUpper, sum.a, _mm512_slli_epi32(sum.b, 16)));
+    return found;
+  }
+  QCORE_INLINE L::I interval_from(L::F x, L::I i) const {
+    i.b = _mm512_madd_epi16(i.b, _mm512_set1_epi32(1 << 16));  // the upper words; permutations take the lowest 4 bits
+    i = {next(x.a, i.a), next(x.b, i.b)};
+    for (int step = 1; step < t->cell_steps; ++step) i = {next(x.a, i.a), next(x.b, i.b)};
+    return i;
+  }
   QCORE_INLINE L::F position(L::F x, L::I i) const { return L::mul(L::sub(x, permuted(i, cuts)), permuted(i, scales)); }
   // Behind 2^23 + first_i a sum has no fraction bits, and its lowest bits are q.
   QCORE_INLINE void place(L::F p, L::I i, L::I& q, L::F& a) const {
     const L::F first = permuted(i, firsts);
-    constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
     const L::F count{_mm512_add_round_ps(p.a, first.a, kDown), _mm512_add_round_ps(p.b, first.b, kDown)};
     q = L::bits(count);
-    a = L::sub(p, L::sub(count, first));
+    a = {_mm512_reduce_ps(p.a, kDown), _mm512_reduce_ps(p.b, kDown)};
   }
-  QCORE_INLINE void entry(L::I q, L::F& value, L::F& delta) const {
-    alignas(64) static constexpr std::uint16_t kLower[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
-                                                             22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42,
-                                                             44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
-    const __m512i words = _mm512_permutex2var_epi16(q.a, _mm512_load_si512(kLower), q.b);
-    const __mmask32 upper_half = _mm512_test_epi16_mask(words, _mm512_set1_epi16(128));
-    const __mmask32 odd_quarter = _mm512_test_epi16_mask(words, _mm512_set1_epi16(64));
-    const __mmask32 edge = _mm512_cmpgt_epu16_mask(words, _mm512_set1_epi16(255));
-    value = entries(words, t->inner, t->edges, upper_half, odd_quarter, edge);
-    delta = L::sub(entries(words, t->inner_next, t->edges_next, upper_half, odd_quarter, edge), value);
-  }
+  QCORE_INLINE RegisterEntries512 entries() const { return RegisterEntries512(*t); }
 
  private:
-  // Compares with every fourth of 12 cuts, then with the three after it.
-  QCORE_INLINE __m512i search(__m512 x) const {
-    const __m512i one = _mm512_set1_epi32(1), four = _mm512_set1_epi32(4);
-    __m512i i = _mm512_maskz_mov_epi32(_mm512_cmp_ps_mask(x, cut4, _CMP_GE_OQ), four);
-    i = _mm512_mask_add_epi32(i, _mm512_cmp_ps_mask(x, cut8, _CMP_GE_OQ), i, four);
-    const __mmask16 beyond1 = _mm512_cmp_ps_mask(x, _mm512_permutexvar_ps(i, by1), _CMP_GE_OQ);
-    const __mmask16 beyond2 = _mm512_cmp_ps_mask(x, _mm512_permutexvar_ps(i, by2), _CMP_GE_OQ);
-    const __mmask16 beyond3 = _mm512_cmp_ps_mask(x, _mm512_permutexvar_ps(i, by3), _CMP_GE_OQ);
-    i = _mm512_mask_add_epi32(i, beyond1, i, one);
-    i = _mm512_mask_add_epi32(i, beyond2, i, one);
-    return _mm512_mask_add_epi32(i, beyond3, i, one);
+  static constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+  static constexpr __mmask32 kUpper = 0xaaaaaaaa;  // the upper words of 32 bits
+
+  QCORE_INLINE L::I first_of(__m512i cell) const {
+    const __m512i first =
+        _mm512_permutex2var_epi16(_mm512_load_si512(t->cells), cell, _mm512_load_si512(t->cells + 32));
+    return {first, first};
+  }
+  // The cells of x.a in the lower words, those of x.b in the upper ones.
+  QCORE_INLINE __m512i cell(L::F x) const {
+    const __m512i words =
+        _mm512_mask_blend_epi16(kUpper, _mm512_srli_epi32(_mm512_castps_si512(x.a), 16), _mm512_castps_si512(x.b));
+    const __m512i magnitude = _mm512_and_si512(words, _mm512_set1_epi16(0x7fff));
+    const __m512i above = _mm512_subs_epu16(magnitude, _mm512_set1_epi16(static_cast<short>(t->cell_base)));
+    const __m512i number =
+        _mm512_min_epu16(_mm512_mulhi_epu16(above, _mm512_set1_epi16(static_cast<short>(t->cell_factor))),
+                         _mm512_set1_epi16(static_cast<short>(t->cell_limit)));
+    constexpr int kOrAnd = 0xf8;  // number | sign & 32
+    return _mm512_ternarylogic_epi32(number, _mm512_mulhi_epu16(words, _mm512_set1_epi16(64)), _mm512_set1_epi16(32),
+                                     kOrAnd);
+  }
+  QCORE_INLINE __m512i next(__m512 x, __m512i i) const {
+    const __mmask16 beyond = _mm512_cmp_ps_mask(x, _mm512_permutexvar_ps(i, next_cuts), _CMP_GE_OQ);
+    return _mm512_mask_add_epi32(i, beyond, i, _mm512_set1_epi32(1));
   }
   QCORE_NUMERIC L::F permuted(L::I i, __m512 table) {
     return {_mm512_permutexvar_ps(i.a, table), _mm512_permutexvar_ps(i.b, table)};
   }
-  QCORE_NUMERIC L::F entries(__m512i q, const std::uint16_t* inner, const std::uint16_t* edges, __mmask32 upper_half,
-                             __mmask32 odd_quarter, __mmask32 edge) {
-    __m512i quarter[4];
-    for (int i = 0; i < 4; ++i)
-      quarter[i] =
-          _mm512_permutex2var_epi16(_mm512_load_si512(inner + 64 * i), q, _mm512_load_si512(inner + 64 * i + 32));
-    const __m512i lower = _mm512_mask_mov_epi16(quarter[0], odd_quarter, quarter[1]);
-    const __m512i upper = _mm512_mask_mov_epi16(quarter[2], odd_quarter, quarter[3]);
-    __m512i found = _mm512_mask_mov_epi16(lower, upper_half, upper);
-    found = _mm512_mask_permutexvar_epi16(found, edge, q, _mm512_load_si512(edges));
-    return {_mm512_cvtph_ps(_mm512_castsi512_si256(found)), _mm512_cvtph_ps(_mm512_extracti64x4_epi64(found, 1))};
-  }
 
   const LutRegisters* t;
-  __m512 cut4, cut8, by1, by2, by3, cuts, scales, firsts;
+  __m512 next_cuts, cuts, scales, firsts;
 };
 
 // Any table: gathers.
-struct MemoryTable512 {
+struct MemoryTable512 : numerics::LutOneStep<Avx512Lanes, MemoryTable512> {
   using L = Avx512Lanes;
   const numerics::LutView* t;
+
+  QCORE_INLINE explicit MemoryTable512(const numerics::LutView& view) : t(&view) {}
 
   QCORE_INLINE L::F low() const { return L::set(t->low()); }
   QCORE_INLINE L::F high() const { return L::set(t->high()); }

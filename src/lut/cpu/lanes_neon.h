@@ -13,6 +13,7 @@ struct LutLanesNeon : NeonLanes {
   QCORE_NUMERIC void stream_half(std::uint16_t* y, F x) { store_half(y, x); }
   QCORE_NUMERIC void stream_bfloat(std::uint16_t* y, F x) { store_bfloat(y, x); }
   QCORE_NUMERIC void fence() {}
+  QCORE_NUMERIC std::uint32_t any_nan(F) { return 1; }  // a choice in each vector costs no more than finding out
 };
 
 // Loads, because there are no gathers.
@@ -23,9 +24,11 @@ QCORE_NUMERIC Vector gathered(const Element* table, int32x4_t i) {
 }
 
 // Any table.
-struct MemoryTable128 {
+struct MemoryTable128 : numerics::LutOneStep<LutLanesNeon, MemoryTable128> {
   using L = LutLanesNeon;
   const numerics::LutView* t;
+
+  QCORE_INLINE explicit MemoryTable128(const numerics::LutView& view) : t(&view) {}
 
   QCORE_INLINE L::F low() const { return L::set(t->low()); }
   QCORE_INLINE L::F high() const { return L::set(t->high()); }
@@ -51,7 +54,7 @@ struct MemoryTable128 {
 };
 
 // The same for few intervals, whose numbers are looked up in four registers.
-struct PermutedTable128 {
+struct PermutedTable128 : numerics::LutOneStep<LutLanesNeon, PermutedTable128> {
   using L = LutLanesNeon;
 
   QCORE_INLINE PermutedTable128(const numerics::LutView& view, const LutRegisters& table) : t(&view), r(&table) {}

@@ -10,15 +10,15 @@ void run(const LutArrays& table, const LutRun& run) {
   if (table.registers)
     map_reduced<L>(table.reduction, run, PermutedTable256(table.view, *table.registers));
   else
-    map_reduced<L>(table.reduction, run, MemoryTable256{&table.view});
+    map_reduced<L>(table.reduction, run, MemoryTable256(table.view));
 }
 
-void softmax_row(float* row, std::int64_t count, const LutArrays& exp, const LutArrays& reciprocal) {
-  softmax_lanes<L>(row, count, PermutedTable256(exp.view, *exp.registers), reciprocal);
+void softmax_row(const LutRow& row, const LutArrays& exp, const LutArrays& reciprocal) {
+  softmax_lanes<L>(row, PermutedTable256(exp.view, *exp.registers), reciprocal);
 }
 
-void rms_norm_row(float* row, const float* weight, std::int64_t count, float eps, const LutArrays& rsqrt) {
-  rms_norm_lanes<L>(row, weight, count, eps, rsqrt);
+void rms_norm_row(const LutRow& row, const float* weight, float eps, const LutArrays& rsqrt) {
+  rms_norm_lanes<L>(row, weight, eps, rsqrt);
 }
 
 }  // namespace

@@ -106,29 +106,41 @@ class Stretch {
   bool past_cache_;
 };
 
-// Runs row_function(row) on each row as padded fp32.
+bool is_past_cache(const LutProblem& problem, std::int64_t elements) {
+  return problem.x != problem.y && elements * item_size(problem.y_dtype) >= kPastCacheBytes;
+}
+
+// Runs row_function(row) on each row, made contiguous.
 template <class RowFunction>
-void for_each_row(const RowProblem& problem, const LutKernels& kernels, const RowFunction& row_function) {
+void for_each_row(const RowProblem& problem, const RowFunction& row_function) {
   const LutProblem& rows = problem.rows;
   const std::int64_t total = rows.size(), count = problem.count;
   const std::int64_t rows_per_task = std::max<std::int64_t>(1, kTaskElements / 2 / count);
+  const bool past_cache = problem.y_stride == 1 && is_past_cache(rows, total * count);
   parallel_for(ceil_div(total, rows_per_task), [&](std::int64_t task) {
     Scratch scratch;
-    float* row = scratch.take<float>(round_up(count, kRowPadding));
+    LutRow row{};
+    row.x_element = element_of(rows.x_dtype);
+    row.y_element = element_of(rows.y_dtype);
+    row.count = count;
+    row.values = scratch.take<float>(round_up(count, kRowPadding) + kRowPadding);
     const bool strided = problem.x_stride != 1 || problem.y_stride != 1;
     float* elements = strided ? scratch.take<float>(count) : nullptr;
     const std::int64_t end = std::min(total, (task + 1) * rows_per_task);
     for (std::int64_t r = task * rows_per_task; r < end; ++r) {
       const LutOffsets offsets = offsets_at(rows, r);
-      const void* x = at(rows.x, rows.x_dtype, offsets.x);
-      void* y = at(rows.y, rows.y_dtype, offsets.y);
+      const char* x = at(rows.x, rows.x_dtype, offsets.x);
+      char* y = at(rows.y, rows.y_dtype, offsets.y);
+      row.x = x;
+      row.x_next = r + 1 < end && problem.x_stride == 1 ? at(rows.x, rows.x_dtype, offsets_at(rows, r + 1).x) : nullptr;
       if (problem.x_stride != 1) {
         copy_elements(rows.x_dtype, x, problem.x_stride, elements, 1, count);
-        x = elements;
+        row.x = elements;
       }
-      kernels.load_row(x, element_of(rows.x_dtype), count, row);
+      row.y = problem.y_stride == 1 ? y : static_cast<void*>(elements);
+      row.past_cache =
+          past_cache && reinterpret_cast<std::uintptr_t>(y) % static_cast<std::uintptr_t>(item_size(rows.y_dtype)) == 0;
       row_function(row);
-      kernels.store_row(row, count, element_of(rows.y_dtype), problem.y_stride == 1 ? y : elements);
       if (problem.y_stride != 1) copy_elements(rows.y_dtype, elements, 1, y, problem.y_stride, count);
     }
   });
@@ -152,7 +164,7 @@ void run_lut_cpu(const LutProblem& problem, const LutKernels& kernels) {
 
 void run_softmax_cpu(const RowProblem& problem, const LutKernels& kernels) {
   const LutArrays exp = problem.first->arrays(), reciprocal = problem.second->arrays();
-  for_each_row(problem, kernels, [&](float* row) { kernels.softmax_row(row, problem.count, exp, reciprocal); });
+  for_each_row(problem, [&](const LutRow& row) { kernels.softmax_row(row, exp, reciprocal); });
 }
 
 void run_rms_norm_cpu(const RowProblem& problem, const LutKernels& kernels) {
@@ -160,15 +172,14 @@ void run_rms_norm_cpu(const RowProblem& problem, const LutKernels& kernels) {
   Scratch scratch;
   float* weight = nullptr;
   if (problem.weight) {
-    const std::int64_t padded = round_up(problem.count, kRowPadding);
+    const std::int64_t padded = round_up(problem.count, kRowPadding) + kRowPadding;
     weight = scratch.take<float>(padded);
     float* elements = scratch.take<float>(problem.count);
     copy_elements(problem.weight_dtype, problem.weight, problem.weight_stride, elements, 1, problem.count);
     kernels.load_row(elements, element_of(problem.weight_dtype), problem.count, weight);
     std::fill(weight + problem.count, weight + padded, 0.0f);
   }
-  for_each_row(problem, kernels,
-               [&](float* row) { kernels.rms_norm_row(row, weight, problem.count, problem.eps, rsqrt); });
+  for_each_row(problem, [&](const LutRow& row) { kernels.rms_norm_row(row, weight, problem.eps, rsqrt); });
 }
 
 }  // namespace qcore

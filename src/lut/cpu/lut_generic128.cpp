@@ -10,11 +10,14 @@ struct L : GenericLanes128 {
   QCORE_NUMERIC void stream_half(std::uint16_t* y, F x) { store_half(y, x); }
   QCORE_NUMERIC void stream_bfloat(std::uint16_t* y, F x) { store_bfloat(y, x); }
   QCORE_NUMERIC void fence() {}
+  QCORE_NUMERIC std::uint32_t any_nan(F) { return 1; }  // a choice in each vector costs no more than finding out
 };
 
 // Any table. Entries are loaded one by one, because there are no gathers.
-struct Table128 {
+struct Table128 : numerics::LutOneStep<L, Table128> {
   const numerics::LutView* t;
+
+  QCORE_INLINE explicit Table128(const numerics::LutView& view) : t(&view) {}
 
   QCORE_INLINE L::F low() const { return L::set(t->low()); }
   QCORE_INLINE L::F high() const { return L::set(t->high()); }
@@ -44,14 +47,14 @@ struct Table128 {
   }
 };
 
-void run(const LutArrays& table, const LutRun& run) { map_reduced<L>(table.reduction, run, Table128{&table.view}); }
+void run(const LutArrays& table, const LutRun& run) { map_reduced<L>(table.reduction, run, Table128(table.view)); }
 
-void softmax_row(float* row, std::int64_t count, const LutArrays& exp, const LutArrays& reciprocal) {
-  softmax_lanes<L>(row, count, Table128{&exp.view}, reciprocal);
+void softmax_row(const LutRow& row, const LutArrays& exp, const LutArrays& reciprocal) {
+  softmax_lanes<L>(row, Table128(exp.view), reciprocal);
 }
 
-void rms_norm_row(float* row, const float* weight, std::int64_t count, float eps, const LutArrays& rsqrt) {
-  rms_norm_lanes<L>(row, weight, count, eps, rsqrt);
+void rms_norm_row(const LutRow& row, const float* weight, float eps, const LutArrays& rsqrt) {
+  rms_norm_lanes<L>(row, weight, eps, rsqrt);
 }
 
 }  // namespace

@@ -42,44 +42,75 @@ QCORE_NUMERIC void store_lanes(typename ElementOf<kElement>::Type* y, typename L
   }
 }
 
-// In steps over blocks: a step is short enough for a processor to overlap several of its vectors, which it can't with
-// all of them in a row. `count` is a multiple of kWidth.
-template <class L, LutReduction kReduction, LutElement kElement, bool kPastCache, class Table>
-void look_up_vectors(const typename ElementOf<kElement>::Type* from, typename ElementOf<kElement>::Type* to,
-                     std::int64_t count, const Table& table) {
-  constexpr int kBlock = 512;
-  constexpr bool kConverted = kElement != LutElement::f32;  // else x is read again
-  alignas(64) float converted[kConverted ? kBlock : 1];
-  alignas(64) float inside[kBlock];        // then what is left behind the entry
-  alignas(64) std::int32_t index[kBlock];  // of the interval, then of the entry
+template <bool kOf>
+struct Constant {
+  static constexpr bool kValue = kOf;
+};
+
+// In five steps over blocks, each of a vector beside the next one of the vector before: a step is short enough for a
+// processor to overlap several vectors, which it can't with all steps in a row. There are two loops, because constants
+// of all steps would not fit the registers. load(i) gives the lanes from element i on, and is called twice; store(i, y)
+// takes their results. `count` is a multiple of kWidth.
+template <class L, LutReduction kReduction, class Table, class Load, class Store>
+QCORE_INLINE void look_up_blocks(std::int64_t count, const Table& table, const Load& load, const Store& store) {
+  constexpr int kBlock = 1024, kWidth = L::kWidth;
+  alignas(64) float rest[kBlock];          // what is left behind the entry
+  alignas(64) std::int32_t index[kBlock];  // of the entry
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
     const int size = count - begin < kBlock ? static_cast<int>(count - begin) : kBlock;
-    for (int at = 0; at < size; at += L::kWidth) {
-      const auto lanes = load_lanes<L, kElement>(from + begin + at);
-      typename L::F clamped;
-      typename L::I i;
-      numerics::lut_find<kReduction, L>(lanes, table, clamped, i);
-      if constexpr (kConverted) L::store(converted + at, lanes);
-      L::store(inside + at, clamped);
-      L::store(index + at, i);
-    }
-    for (int at = 0; at < size; at += L::kWidth) {
+    std::uint32_t nans = 0;
+    const auto find = [&](int at) {
+      const auto x = load(begin + at);
+      nans |= L::any_nan(x);
+      return numerics::lut_find<kReduction, L>(x, table);
+    };
+    const auto place = [&](const numerics::LutFound<L>& found, int at) {
       typename L::I q;
-      typename L::F rest;
-      numerics::lut_place<L>(L::load(inside + at), L::load(index + at), table, q, rest);
-      L::store(inside + at, rest);
+      typename L::F a;
+      numerics::lut_place<kReduction, L>(found, table, q, a);
+      L::store(rest + at, a);
       L::store(index + at, q);
+    };
+    // The first `place` writes nothing that stays, and the last `find` repeats one.
+    auto found = find(0), narrowed = found;
+    for (int at = kWidth; at <= size; at += kWidth) {
+      const auto next = find(at < size ? at : size - kWidth);
+      place(narrowed, at > kWidth ? at - 2 * kWidth : 0);
+      narrowed = found;
+      narrowed.i = table.interval_from(found.inside, found.i);
+      found = next;
     }
-    for (int at = 0; at < size; at += L::kWidth) {
-      typename L::F x;
-      if constexpr (kConverted)
-        x = L::load(converted + at);
-      else
-        x = L::load(from + begin + at);
-      const auto y = numerics::lut_interpolate<kReduction, L>(x, L::load(index + at), L::load(inside + at), table);
-      store_lanes<L, kElement, kPastCache>(to + begin + at, y);
-    }
+    place(narrowed, size - kWidth);
+
+    const auto interpolate = [&](auto may_be_nan) {
+      constexpr bool kNaNs = decltype(may_be_nan)::kValue;
+      const auto& entries = table.entries();
+      const auto entry = [&](int at) {
+        const auto q = L::load(index + at);
+        return entries.find(kReduction == LutReduction::exp ? L::bit_and(q, L::set(numerics::kLutIndexBits)) : q);
+      };
+      const auto finish = [&](const auto& of, int at) {
+        store(begin + at, numerics::lut_interpolate<kReduction, L, kNaNs>(load(begin + at), L::load(index + at),
+                                                                          L::load(rest + at), entries, of));
+      };
+      auto fetched = entry(0);
+      for (int at = kWidth; at < size; at += kWidth) {
+        const auto next = entry(at);
+        finish(fetched, at - kWidth);
+        fetched = next;
+      }
+      finish(fetched, size - kWidth);
+    };
+    nans ? interpolate(Constant<true>{}) : interpolate(Constant<false>{});
   }
+}
+
+template <class L, LutReduction kReduction, LutElement kElement, bool kPastCache, class Table>
+void look_up_vectors(const typename ElementOf<kElement>::Type* x, typename ElementOf<kElement>::Type* y,
+                     std::int64_t count, const Table& table) {
+  look_up_blocks<L, kReduction>(
+      count, table, [&](std::int64_t i) { return load_lanes<L, kElement>(x + i); },
+      [&](std::int64_t i, typename L::F lanes) { store_lanes<L, kElement, kPastCache>(y + i, lanes); });
 }
 
 // The first or last few elements go through a buffer: nothing beyond the end is touched.

@@ -41,44 +41,97 @@ QCORE_NUMERIC float look_up_one(LutReduction reduction, float x, const LutArrays
              : numerics::lut_eval<LutReduction::reciprocal, numerics::ScalarLanes>(x, table.view);
 }
 
+// Reads ahead what `at` of the row's elements from `i` on correspond to in the next row.
+template <class L>
+QCORE_NUMERIC void read_ahead(const LutRow& row, std::int64_t i) {
+  if (!row.x_next) return;
+  const std::int64_t bytes = row.x_element == LutElement::f32 ? sizeof(float) : sizeof(std::uint16_t);
+  for (std::int64_t at = 0; at < L::kWidth * bytes; at += kLine) __builtin_prefetch(row.x_next + i * bytes + at);
+}
+
+// Stores value(i), lanes from element i on of a row of y. Lanes behind the end of the row are values of its padding.
+template <class L, LutElement kElement, bool kPastCache, class Value>
+QCORE_INLINE void store_values(const LutRow& row, const Value& value) {
+  auto* y = static_cast<typename ElementOf<kElement>::Type*>(row.y);
+  const auto store_some = [&](std::int64_t i, std::int64_t count) {
+    alignas(64) typename ElementOf<kElement>::Type some[L::kWidth];
+    store_lanes<L, kElement, false>(some, value(i));
+    memcpy(y + i, some, static_cast<std::size_t>(count) * sizeof *y);
+  };
+  std::int64_t i = 0;
+  if constexpr (kPastCache)
+    for (const std::int64_t head = before_line(y, row.count); i < head;) {
+      const std::int64_t n = head - i < L::kWidth ? head - i : L::kWidth;
+      store_some(i, n);
+      i += n;
+    }
+  for (; i + L::kWidth <= row.count; i += L::kWidth) store_lanes<L, kElement, kPastCache>(y + i, value(i));
+  if (i < row.count) store_some(i, row.count - i);
+  if constexpr (kPastCache) L::fence();
+}
+
+template <class L, LutElement kElement, class Value>
+QCORE_INLINE void store_values(const LutRow& row, const Value& value) {
+  row.past_cache ? store_values<L, kElement, true>(row, value) : store_values<L, kElement, false>(row, value);
+}
+
+template <class L, class Value>
+QCORE_INLINE void store_values(const LutRow& row, const Value& value) {
+  switch (row.y_element) {
+    case LutElement::f16:
+      return store_values<L, LutElement::f16>(row, value);
+    case LutElement::bf16:
+      return store_values<L, LutElement::bf16>(row, value);
+    default:
+      return store_values<L, LutElement::f32>(row, value);
+  }
+}
+
 // Padding of -inf adds nothing to the sum.
 template <class L, class ExpTable>
-QCORE_NUMERIC void softmax_lanes(float* row, std::int64_t count, const ExpTable& exp, const LutArrays& reciprocal) {
-  const std::int64_t padded = pad_row(row, count, -numerics::bits_float(numerics::kInfinityBits));
-  typename L::F largest = L::load(row);
-  for (std::int64_t i = 0; i < padded; i += L::kWidth) largest = L::at_least(L::load(row + i), largest);
+QCORE_NUMERIC void softmax_lanes(const LutRow& row, const ExpTable& exp, const LutArrays& reciprocal) {
+  float* values = row.values;
+  load_row<L>(row.x, row.x_element, row.count, values);
+  const std::int64_t padded = pad_row(values, row.count, -numerics::bits_float(numerics::kInfinityBits));
+  typename L::F largest = L::load(values);
+  for (std::int64_t i = 0; i < padded; i += L::kWidth) largest = L::at_least(L::load(values + i), largest);
   alignas(64) float lanes[L::kWidth];
   L::store(lanes, largest);
   float most = lanes[0];
   for (const float lane : lanes) most = numerics::ScalarLanes::at_least(lane, most);
 
-  for (std::int64_t i = 0; i < padded; i += L::kWidth) L::store(row + i, L::sub(L::load(row + i), L::set(most)));
-  look_up_vectors<L, LutReduction::exp, LutElement::f32, false>(row, row, padded, exp);
   PartialSums<L> partial;
-  for (std::int64_t i = 0; i < padded; i += kRowPadding)
-    for (int v = 0; v < PartialSums<L>::kVectors; ++v)
-      partial.sums[v] = L::add(partial.sums[v], L::load(row + i + v * L::kWidth));
+  look_up_blocks<L, LutReduction::exp>(
+      padded, exp, [&](std::int64_t i) { return L::sub(L::load(values + i), L::set(most)); },
+      [&](std::int64_t i, typename L::F y) {
+        auto& sum = partial.sums[i / L::kWidth % PartialSums<L>::kVectors];
+        sum = L::add(sum, y);
+        L::store(values + i, y);
+        read_ahead<L>(row, i);
+      });
   const auto scale = L::set(look_up_one(LutReduction::reciprocal, partial.total(), reciprocal));
-  for (std::int64_t i = 0; i < padded; i += L::kWidth) L::store(row + i, plain_nan<L>(L::mul(L::load(row + i), scale)));
+  store_values<L>(row, [&](std::int64_t i) { return plain_nan<L>(L::mul(L::load(values + i), scale)); });
 }
 
 template <class L>
-QCORE_NUMERIC void rms_norm_lanes(float* row, const float* weight, std::int64_t count, float eps,
-                                  const LutArrays& rsqrt) {
-  const std::int64_t padded = pad_row(row, count, 0.0f);
+QCORE_NUMERIC void rms_norm_lanes(const LutRow& row, const float* weight, float eps, const LutArrays& rsqrt) {
+  const float* values = row.values;
+  load_row<L>(row.x, row.x_element, row.count, row.values);
+  const std::int64_t padded = pad_row(row.values, row.count, 0.0f);
   PartialSums<L> partial;
   for (std::int64_t i = 0; i < padded; i += kRowPadding)
     for (int v = 0; v < PartialSums<L>::kVectors; ++v) {
-      const auto x = L::load(row + i + v * L::kWidth);
+      const auto x = L::load(values + i + v * L::kWidth);
       partial.sums[v] = L::fma(x, x, partial.sums[v]);
+      read_ahead<L>(row, i + v * L::kWidth);
     }
-  const float mean = partial.total() / static_cast<float>(count);
+  const float mean = partial.total() / static_cast<float>(row.count);
   const auto scale = L::set(look_up_one(LutReduction::rsqrt, mean + eps, rsqrt));
-  for (std::int64_t i = 0; i < padded; i += L::kWidth) {
-    auto y = L::mul(L::load(row + i), scale);
+  store_values<L>(row, [&](std::int64_t i) {
+    auto y = L::mul(L::load(values + i), scale);
     if (weight) y = L::mul(y, L::load(weight + i));
-    L::store(row + i, plain_nan<L>(y));
-  }
+    return plain_nan<L>(y);
+  });
 }
 
 }  // namespace

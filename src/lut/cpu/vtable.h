@@ -16,14 +16,25 @@ struct LutRun {
   bool past_cache;     // y is larger than the caches: its lines need not be read first, nor kept
 };
 
-// A row is fp32, aligned to 64 bytes, and has room up to a multiple of kRowPadding, with any values there.
 constexpr std::int64_t kRowPadding = 32;
+
+// A row of contiguous x and y.
+struct LutRow {
+  const void* x;
+  LutElement x_element;
+  void* y;
+  LutElement y_element;
+  std::int64_t count;
+  bool past_cache;     // as of LutRun
+  const char* x_next;  // the next row's x, which is read ahead, or null
+  float* values;       // scratch, aligned to 64 bytes, for count rounded up to kRowPadding and kRowPadding more
+};
 
 struct LutKernels {
   void (*run)(const LutArrays& table, const LutRun& run);  // contiguous x and y
-  void (*softmax_row)(float* row, std::int64_t count, const LutArrays& exp, const LutArrays& reciprocal);
+  void (*softmax_row)(const LutRow& row, const LutArrays& exp, const LutArrays& reciprocal);
   // weight: fp32, padded like the row with zeros, or null
-  void (*rms_norm_row)(float* row, const float* weight, std::int64_t count, float eps, const LutArrays& rsqrt);
+  void (*rms_norm_row)(const LutRow& row, const float* weight, float eps, const LutArrays& rsqrt);
   void (*load_row)(const void* x, LutElement element, std::int64_t count, float* row);   // contiguous x
   void (*store_row)(const float* row, std::int64_t count, LutElement element, void* y);  // contiguous y
 };

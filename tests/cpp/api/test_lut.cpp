@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "reference_results.h"
 #include "support.h"
@@ -82,6 +83,49 @@ TEST(Lut, EveryKernelGivesTheReferencesBits) {
         }
       }
     }
+}
+
+TEST(Lut, BuiltinsAroundTheirCuts) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const BuiltinLut& builtin : builtin_luts()) {
+    const LutTable table = LutTable::builtin(builtin.name, builtin.range_reduction);
+    std::vector<float> cuts(table.intervals() + 1), x = special_and_random();
+    table.cuts(TensorView(cuts.data(), DType::f32, {static_cast<std::int64_t>(cuts.size())}));
+    for (const float cut : cuts) {
+      float below = cut, above = cut;
+      for (int i = 0; i < 50; ++i) {
+        x.push_back(below), x.push_back(above);
+        below = std::nextafter(below, -kInfinity), above = std::nextafter(above, kInfinity);
+      }
+    }
+    const auto n = static_cast<std::int64_t>(x.size());
+    std::vector<float> expected(n), y(n);
+    const auto run = [&](const std::string& kernel, std::vector<float>& out) {
+      ForceKernel force("lut", kernel);
+      lut(TensorView(x.data(), DType::f32, {n}), table, TensorView(out.data(), DType::f32, {n}));
+    };
+    run("reference", expected);
+    for (const std::string& kernel : available("lut")) {
+      run(kernel, y);
+      EXPECT_TRUE(same_bits(y, expected)) << kernel << ", " << builtin.name << ", " << builtin.range_reduction;
+    }
+  }
+}
+
+// Results beyond the caches, in rows that begin anywhere in a cache line.
+TEST(Lut, LargeRowsGiveTheReferencesBits) {
+  const std::int64_t rows = 1025, count = 2051;
+  const auto x = normal_values(rows * count, 8);
+  std::vector<float> expected(x.size()), y(x.size());
+  const auto run = [&](const std::string& kernel, std::vector<float>& out) {
+    ForceKernel force("softmax", kernel);
+    softmax(TensorView(x.data(), DType::f32, {rows, count}), 1, TensorView(out.data(), DType::f32, {rows, count}));
+  };
+  run("reference", expected);
+  for (const std::string& kernel : available("softmax")) {
+    run(kernel, y);
+    EXPECT_TRUE(same_bits(y, expected)) << kernel;
+  }
 }
 
 TEST(Lut, TablesOfOddSizes) {
