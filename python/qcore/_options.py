@@ -41,9 +41,6 @@ TableDtype = Literal["float16", "float32"]
 """The dtype of a table's values."""
 
 BITS = 4
-"""Width of codes where none is given, of ``quantize``, ``QcoreConfig`` and ``qcore quantize``."""
-MODEL_BITS = 8
-"""The same of ``quantize_`` and of the modules of qcore.torch, which take models of any kind."""
 BLOCK_SIZE = 32
 SCHEME: Scheme = "symmetric"
 METHOD: Method = "mse"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from qcore import _checks, _conv_params, _core
-from qcore._options import BLOCK_SIZE, METHOD, MODEL_BITS, SCALE_DTYPE, SCHEME, Activation, Compute, Method, Scheme
+from qcore._options import BITS, BLOCK_SIZE, METHOD, SCALE_DTYPE, SCHEME, Activation, Compute, Method, Scheme
 from qcore.conv import conv2d as _conv2d
 from qcore.linear import COMPUTE, activation_code
 from qcore.quantized_tensor import QuantizedTensor, quantize
@@ -366,7 +366,7 @@ class Linear(WeightedModule):
         cls,
         module: torch.nn.Linear,
         *,
-        bits: int = MODEL_BITS,
+        bits: int = BITS,
         block_size: int = BLOCK_SIZE,
         scheme: Scheme = SCHEME,
         compute: Compute = "int8",
@@ -484,7 +484,7 @@ class Conv2d(WeightedModule):
         cls,
         module: torch.nn.Conv2d,
         *,
-        bits: int = MODEL_BITS,
+        bits: int = BITS,
         block_size: int = BLOCK_SIZE,
         scheme: Scheme = SCHEME,
         compute: Compute = "int8",
