@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from qcore import _core
-from qcore._options import BITS, BLOCK_SIZE, METHOD, SCALE_DTYPE, SCHEME, Method, Scheme
+from qcore._options import BITS, BLOCK_SIZE, METHOD, SCALE_DTYPE, SCHEME, Method, Scheme, option_names
 from qcore.linear import embedding
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.torch import operators
@@ -38,6 +38,7 @@ class Embedding(WeightedModule):
         self.padding_idx = padding_idx
 
     @classmethod
+    @option_names("Embedding.from_float")
     def from_float(
         cls,
         module: torch.nn.Embedding,

@@ -197,8 +197,8 @@ def quantize_(
             in the place of "gptq".
         trainable: whether to quantize recurrent layers only, into modules that keep float weights and compute their
             integers while they are trained, as ``GRU.from_float(..., trainable=True)`` makes them; ``bits`` is the
-            width of their weights, 8 by default. Needs a calibration. All other layers stay in floating point, to be trained with
-            them; after training a second call quantizes those, and leaves the recurrent ones as they are.
+            width of their weights, 8 by default. Needs a calibration. All other layers stay in floating point, to be
+            trained with them; after training a second call quantizes those, and leaves the recurrent ones as they are.
 
     Returns:
         A report with a row per layer; ``print(report)`` shows the table.
