@@ -458,13 +458,11 @@ def concatenate(weights: Any) -> QuantizedTensor:
     """
     if not hasattr(weights, "__iter__"):
         raise _core.QcoreTypeError(f"concatenate: weights is a {type(weights).__name__}, expected QuantizedTensors")
-    handles = []
-    for number, weight in enumerate(weights):
-        if not isinstance(weight, QuantizedTensor):
-            given = f"weights[{number}] is a {type(weight).__name__}"
-            raise _core.QcoreTypeError(f"concatenate: {given}, expected a QuantizedTensor")
-        handles.append(weight._handle)
-    return QuantizedTensor._of(_core.concatenate(handles))
+    given = list(weights)
+    for i, kind in enumerate(map(type, given)):
+        if not issubclass(kind, QuantizedTensor):
+            raise _core.QcoreTypeError(f"concatenate: weights[{i}] is a {kind.__name__}, expected a QuantizedTensor")
+    return QuantizedTensor._of(_core.concatenate([weight._handle for weight in given]))
 
 
 @option_names("quantize")
