@@ -6,8 +6,20 @@ add_library(qcore_options INTERFACE)
 target_include_directories(
   qcore_options INTERFACE ${CMAKE_CURRENT_SOURCE_DIR}/src $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>)
 target_compile_definitions(qcore_options INTERFACE QCORE_BUILDING)
-target_compile_options(
-  qcore_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> -ffp-contract=off -fno-math-errno>)
+target_compile_options(qcore_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno>)
+# Warnings are for those who change the code. `pip install .` without ccache compiles for those who don't, and looking for
+# them takes time (docs/notes/tasks.md).
+if(SKBUILD AND NOT QCORE_CCACHE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-w>)
+else()
+  set(qcore_warnings -Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local>)
+  target_compile_options(qcore_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${qcore_warnings}>")
+endif()
+# g++ looks for unused memory when it has taken so many KB. Unrolled kernels reach the default, 128 MB, several times, and
+# take up to 8% less time if the search begins later.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=400000>)
+endif()
 # clang 14 gives wrong results for WebAssembly where it makes vectors of a loop with fma_by_double() and a stride of two:
 # the kernels' vectors are in the sources.
 if(EMSCRIPTEN AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 15)

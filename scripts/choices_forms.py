@@ -113,7 +113,7 @@ def defaults_table(stories: list[Any], mini: list[Any]) -> str:
     found = [{(row.name, row.scales, row.method): row for row in each} for each in (stories, mini)]
     default = (_options.SCHEME, _options.BLOCK_SIZE, _options.SCALE_DTYPE, _options.METHOD)
     rows = []
-    for bits in (_options.BITS, _options.MODEL_BITS):
+    for bits in (_options.BITS, 8):
         for scheme, size, scales, method in (
             ("symmetric", 64, "float32", "rtn"),
             ("symmetric", 64, "float16", "mse"),

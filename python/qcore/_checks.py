@@ -66,7 +66,10 @@ def choice(value: Any, choices: Mapping[Any, T], where: str) -> T:
         return choices[value]
     except (KeyError, TypeError):
         names = ", ".join(repr(name) for name in choices)
-        raise _core.QcoreValueError(f"{where} is {value!r}, expected one of {names}") from None
+        shown = repr(value)
+        if len(shown) > 100 or "\n" in shown:
+            shown = f"a {type(value).__name__}"
+        raise _core.QcoreValueError(f"{where} is {shown}, expected one of {names}") from None
 
 
 def device(value: Any, where: str) -> tuple[bool, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from qcore import _arrays, _checks, _conv_params, _core
 from qcore._options import Compute
-from qcore.linear import COMPUTE, activation_code
+from qcore.linear import COMPUTE, activation_code, no_weight
 from qcore.quantized_tensor import QuantizedTensor
 
 
@@ -64,9 +64,7 @@ def conv2d(
                  [20., 24.]]]], dtype=float32)
     """
     if not isinstance(weight, QuantizedTensor):
-        raise _core.QcoreTypeError(
-            f"conv2d: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) makes one"
-        )
+        raise no_weight(weight, x, "conv2d", "conv2d(x, weight)")
     mode = _checks.choice(compute, COMPUTE, "conv2d: compute")
     kind, lo, hi = activation_code(activation, "conv2d: activation")
     params = _conv_params.make(stride, padding, dilation, groups, "conv2d", weight.shape[2:] or (1, 1))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from qcore import _arrays, _checks, _core
+from qcore._options import named_arguments
 from qcore.methods.samples import mean_squares
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.weight_encoding import E2M1_CODEBOOK, ENCODINGS, WeightEncoding
@@ -17,6 +18,7 @@ _METHODS = {"rtn": _core.Method.rtn, "mse": _core.Method.mse, "awq": _core.Metho
 _LARGEST_E4M3 = 448.0
 
 
+@named_arguments("quantize_encoded", 'quantize_encoded(weight, "q4_k")')
 def quantize_encoded(
     weight: Any,
     encoding: str | WeightEncoding,

@@ -109,9 +109,7 @@ def linear(
     elif isinstance(weight, RotatedTensor):
         x, weight = _rotated(x, weight), weight.weight
     if not isinstance(weight, QuantizedTensor):
-        raise _core.QcoreTypeError(
-            f"linear: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) makes one"
-        )
+        raise no_weight(weight, x, "linear", "linear(x, weight)")
     if isinstance(activation, str) and activation == _GATED:
         return _silu_mul(x, weight, bias, compute, x_scale, (out, out_dtype), stream)
     kind, lo, hi = _ACTIVATIONS[None]
@@ -179,6 +177,15 @@ def _silu_mul(
     made = backend.empty(like, shape, "float32" if quantized and dtype is None else dtype)
     _core.decoder_gated_activation(source, backend.writable(made, "linear: out"), _core.GateActivation.silu, address)
     return backend.result(made, like)
+
+
+def no_weight(weight: Any, x: Any, op: str, call: str, maker: str = "qcore.quantize(weight)") -> _core.QcoreTypeError:
+    """Return the error for something else in the place of a weight, which may be that of x by mistake."""
+    hint = f"in its place: {call}" if isinstance(x, QuantizedTensor) else f"{maker} makes one"
+    first = "its first argument is one, " if isinstance(x, QuantizedTensor) else ""
+    return _core.QcoreTypeError(
+        f"{op}: {first}weight is a {type(weight).__name__}, expected a QuantizedTensor{' ' if first else ': '}{hint}"
+    )
 
 
 def _mode_and_scale(compute: Any, x_scale: Any, where: str) -> tuple[_core.ComputeMode, float]:
@@ -279,10 +286,7 @@ def grouped_linear(
     """
     where = "grouped_linear"
     if not isinstance(weight, QuantizedTensor):
-        raise _core.QcoreTypeError(
-            f"{where}: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.concatenate(experts) "
-            "makes one"
-        )
+        raise no_weight(weight, x, where, "grouped_linear(x, weight, row_counts)", "qcore.concatenate(experts)")
     kind, lo, hi = activation_code(activation, f"{where}: activation")
     dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, f"{where}: out_dtype")
     # The core refuses other shapes, before it looks at the one of y.
@@ -342,10 +346,7 @@ def embedding(
                [1., 0., 0., 0.]], dtype=float32)
     """
     if not isinstance(weight, QuantizedTensor):
-        raise _core.QcoreTypeError(
-            f"embedding: weight is a {type(weight).__name__}, expected a QuantizedTensor: qcore.quantize(weight) makes "
-            "one"
-        )
+        raise no_weight(weight, indices, "embedding", "embedding(indices, weight)")
     dtype = _arrays.floating_dtype(out_dtype, "embedding: out_dtype")
     backend = _arrays.backend_of(indices, "embedding: indices")
     source = backend.readable(indices, "embedding: indices")

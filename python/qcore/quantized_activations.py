@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qcore import _arrays, _checks, _core
-from qcore._options import IntegerCompute
+from qcore._options import IntegerCompute, named_arguments
 
 INTEGER_COMPUTE = {
     "int8": _core.ComputeMode.int8,
@@ -125,6 +125,7 @@ def finished(made: QuantizedActivations, x: Any, where: str) -> QuantizedActivat
     return made
 
 
+@named_arguments("quantize_activations")
 def quantize_activations(
     x: Any,
     block_size: int | None = None,

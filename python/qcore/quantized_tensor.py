@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from qcore import _arrays, _checks, _core
 from qcore._display import html
-from qcore._options import BITS, BLOCK_SIZE, METHOD, SCALE_DTYPE, SCHEME, Method, Scheme, option_names
+from qcore._options import BITS, BLOCK_SIZE, METHOD, SCALE_DTYPE, SCHEME, Method, Scheme, named_arguments, option_names
 from qcore.methods import gptq
 from qcore.methods.samples import mean_squares
 from qcore.weight_encoding import WeightEncoding
@@ -37,7 +37,7 @@ class QuantizedTensor:
 
     _handle: _core.QuantizedTensor
 
-    def __init__(self) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         raise _core.QcoreTypeError(
             "QuantizedTensor() makes no tensor: use qcore.quantize(weight, ...) or QuantizedTensor.from_parts(...)"
         )
@@ -443,6 +443,7 @@ def _unpickle_encoded(
     return weight.to(device)
 
 
+@named_arguments("concatenate", "concatenate([weight, weight])")
 def concatenate(weights: Any) -> QuantizedTensor:
     """Stack the rows of several weights: one product then gives the outputs of all of them.
 
@@ -455,14 +456,13 @@ def concatenate(weights: Any) -> QuantizedTensor:
     Raises:
         QcoreValueError, QcoreTypeError: there is none, one is no QuantizedTensor, or they differ in more than N.
     """
-    handles = []
-    for number, weight in enumerate(weights):
-        if not isinstance(weight, QuantizedTensor):
-            raise _core.QcoreTypeError(
-                f"concatenate: weights[{number}] is a {type(weight).__name__}, expected a QuantizedTensor"
-            )
-        handles.append(weight._handle)
-    return QuantizedTensor._of(_core.concatenate(handles))
+    if not hasattr(weights, "__iter__"):
+        raise _core.QcoreTypeError(f"concatenate: weights is a {type(weights).__name__}, expected QuantizedTensors")
+    given = list(weights)
+    for i, kind in enumerate(map(type, given)):
+        if not issubclass(kind, QuantizedTensor):
+            raise _core.QcoreTypeError(f"concatenate: weights[{i}] is a {kind.__name__}, expected a QuantizedTensor")
+    return QuantizedTensor._of(_core.concatenate([weight._handle for weight in given]))
 
 
 @option_names("quantize")

@@ -1,10 +1,15 @@
 #pragma once
 
-#include "gemm/cpu/tiled.h"
+#include "gemm/cpu/encoded_panels.h"
+#include "gemm/cpu/vtable.h"
+#include "gemm/product.h"
 
 // The functions behind the CPU rows of the kernel tables of linear, grouped_linear and conv2d; their Problem has a
 // product().
 namespace qcore {
+
+// Computes a product with per-block weights by the tiles of an instruction set.
+void run_product(const BlockProduct& product, const BlockKernels& kernels);
 
 template <class Problem>
 const char* reference_unsupported_reason(const Problem& problem) {

@@ -102,9 +102,10 @@ void OperatorTable::throw_refused(int row, const char* reason) const {
   throw ValueError(message(op_, ": the forced kernel '", rows_[row].name, "' does not take this call: ", reason));
 }
 
-void OperatorTable::throw_no_kernel(const std::vector<std::string>& reasons) const {
+void OperatorTable::throw_no_kernel(const std::vector<const char*>& reasons) const {
   std::string text = message(op_, ": no kernel takes this call");
-  for (const auto& reason : reasons) text += "; " + reason;
+  for (std::size_t row = 0; row < rows_.size(); ++row)
+    text += message("; ", rows_[row].name, ": ", reasons[row] ? reasons[row] : "not available on this machine");
   throw ValueError(text);
 }
 

@@ -36,7 +36,8 @@ class OperatorTable {
   void record(int row);
 
   [[noreturn]] void throw_refused(int row, const char* reason) const;
-  [[noreturn]] void throw_no_kernel(const std::vector<std::string>& reasons) const;
+  // `reasons`: one for each row, null where the row takes the problem but is not available here.
+  [[noreturn]] void throw_no_kernel(const std::vector<const char*>& reasons) const;
 
  private:
   const char* op_;
@@ -81,12 +82,8 @@ class KernelTable : public OperatorTable {
       if (can_run(row, problem) && !kernels_[row].unsupported_reason(problem) &&
           (!kernels_[row].pays || kernels_[row].pays(problem)))
         return row;
-    std::vector<std::string> reasons;
-    for (int row = 0; row < static_cast<int>(kernels_.size()); ++row) {
-      const char* refusal = kernels_[row].unsupported_reason(problem);
-      const char* reason = refusal ? refusal : "not available on this machine";
-      reasons.push_back(std::string(kernels_[row].name) + ": " + reason);
-    }
+    std::vector<const char*> reasons;
+    for (const auto& kernel : kernels_) reasons.push_back(kernel.unsupported_reason(problem));
     throw_no_kernel(reasons);
   }
 

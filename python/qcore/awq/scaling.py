@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qcore import _checks, _core
-from qcore._options import LinearCompute
+from qcore._options import LinearCompute, named_arguments
 from qcore.linear import LINEAR_COMPUTE, linear
 from qcore.methods.samples import float_samples
 from qcore.quantized_tensor import QuantizedTensor, quantize
@@ -41,6 +41,7 @@ class ChannelScales:
     unscaled_error: float
 
 
+@named_arguments("awq_scales")
 def awq_scales(
     weights: Sequence[Any], samples: Any, *, steps: int = 20, clip: bool = True, **options: Any
 ) -> ChannelScales:
@@ -79,6 +80,7 @@ def awq_scales(
     return _best(attempt, candidates, len(mean))
 
 
+@named_arguments("smooth_scales")
 def smooth_scales(
     weights: Sequence[Any],
     samples: Any,
@@ -158,6 +160,7 @@ def smooth_scales(
     return ChannelScales(scales, made, alpha, error, unscaled[0])
 
 
+@named_arguments("fold_scales", "fold_scales(scales, weight, bias)")
 def fold_scales(scales: Any, *parameters: Any) -> list[npt.NDArray[np.float32]]:
     """Return the parameters of what makes a scaled input, divided by the scales of its channels.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qcore import _files
-from qcore._options import RangeMethod
+from qcore._options import RangeMethod, option_names
 from qcore._recurrent.export.sizes import ExportSizes
 from qcore._recurrent.files import FileKind
 from qcore._recurrent.formats import TableKind
@@ -44,6 +44,7 @@ class QuantLSTM(LstmCore):
     """
 
     @classmethod
+    @option_names("QuantLSTM.from_torch")
     def from_torch(
         cls, lstm: Any, samples: Any, bits: int = 8, *, method: RangeMethod = "mse", config: Config | None = None
     ) -> QuantLSTM:

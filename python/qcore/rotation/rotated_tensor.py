@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qcore import _checks, _core
+from qcore._options import named_arguments
 from qcore.methods.samples import Hessian
 from qcore.quantized_tensor import QuantizedTensor, quantize
 from qcore.reordered_tensor import TransformedTensor
@@ -77,6 +78,7 @@ def checked_block(block: Any, features: int, where: str) -> int:
     return size
 
 
+@named_arguments("quantize_rotated")
 def quantize_rotated(
     weight: Any, *, rotation_block: int | None = None, samples: Any = None, hessian: Any = None, **options: Any
 ) -> RotatedTensor:
@@ -105,7 +107,11 @@ def quantize_rotated(
         >>> qcore.quantize_rotated(weight, bits=4, block_size=32).rotation_block
         32
     """
-    shape = list(getattr(weight, "shape", ()))
+    if not hasattr(weight, "shape"):
+        raise _core.QcoreTypeError(
+            f"quantize_rotated: weight is a {type(weight).__name__}, expected an array [N, K] (numpy, torch, jax, ...)"
+        )
+    shape = list(weight.shape)
     if len(shape) != 2:
         raise _core.QcoreValueError(f"quantize_rotated: weight has shape {shape}, expected [N, K]")
     block = largest_block(shape[1])

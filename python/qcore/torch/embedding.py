@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from qcore import _core
-from qcore._options import BLOCK_SIZE, METHOD, MODEL_BITS, SCALE_DTYPE, SCHEME, Method, Scheme
+from qcore._options import BITS, BLOCK_SIZE, METHOD, SCALE_DTYPE, SCHEME, Method, Scheme, option_names
 from qcore.linear import embedding
 from qcore.quantized_tensor import QuantizedTensor
 from qcore.torch import operators
@@ -38,11 +38,12 @@ class Embedding(WeightedModule):
         self.padding_idx = padding_idx
 
     @classmethod
+    @option_names("Embedding.from_float")
     def from_float(
         cls,
         module: torch.nn.Embedding,
         *,
-        bits: int = MODEL_BITS,
+        bits: int = BITS,
         block_size: int = BLOCK_SIZE,
         scheme: Scheme = SCHEME,
         method: Method = METHOD,

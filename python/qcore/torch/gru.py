@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from qcore import _core
-from qcore._options import RangeMethod
+from qcore._options import RangeMethod, option_names
 from qcore.torch import operators, parts
 from qcore.torch.recurrent import RecurrentModule
 
@@ -43,6 +43,7 @@ class GRU(RecurrentModule):
         return parts.gru_bytes(quantized)
 
     @classmethod
+    @option_names("GRU.from_float")
     def from_float(
         cls,
         module: torch.nn.GRU,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from qcore import _core
-from qcore._options import RangeMethod
+from qcore._options import RangeMethod, option_names
 from qcore.torch import operators, parts
 from qcore.torch.recurrent import RecurrentModule
 
@@ -53,6 +53,7 @@ class LSTM(RecurrentModule):
         return parts.lstm_bytes(quantized)
 
     @classmethod
+    @option_names("LSTM.from_float")
     def from_float(
         cls,
         module: torch.nn.LSTM,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from qcore import _core
-from qcore._options import MODEL_BITS, Activation, Compute
+from qcore._options import Activation, Compute, option_names
 from qcore.rotation import RotatedTensor, quantize_rotated
 from qcore.torch import operators
 from qcore.torch.module import QuantizedModule, autocast, read_config
@@ -83,6 +83,7 @@ class RotatedLinear(QuantizedModule):
         self.rotation_block = weight.rotation_block
 
     @classmethod
+    @option_names("RotatedLinear.from_float")
     def from_float(cls, module: torch.nn.Linear, *, compute: Compute = "int8", **options: Any) -> RotatedLinear:
         """Quantize a ``torch.nn.Linear`` in the rotated basis of its input.
 
@@ -103,7 +104,7 @@ class RotatedLinear(QuantizedModule):
                 f"RotatedLinear.from_float: module is on {module.weight.device}, expected the CPU: the rotation has "
                 "CPU kernels only"
             )
-        weight = quantize_rotated(module.weight.detach(), **{"bits": MODEL_BITS, **options})
+        weight = quantize_rotated(module.weight.detach(), **options)
         made = cls(weight, module.bias, compute=compute, dtype=module.weight.dtype)
         made.train(module.training)
         return made

@@ -10,7 +10,18 @@ from typing import Any
 import torch
 
 from qcore import _checks, _conv_params, _core
-from qcore._options import BLOCK_SIZE, METHOD, MODEL_BITS, SCALE_DTYPE, SCHEME, Activation, Compute, Method, Scheme
+from qcore._options import (
+    BITS,
+    BLOCK_SIZE,
+    METHOD,
+    SCALE_DTYPE,
+    SCHEME,
+    Activation,
+    Compute,
+    Method,
+    Scheme,
+    option_names,
+)
 from qcore.conv import conv2d as _conv2d
 from qcore.linear import COMPUTE, activation_code
 from qcore.quantized_tensor import QuantizedTensor, quantize
@@ -362,11 +373,12 @@ class Linear(WeightedModule):
     kind = "linear"
 
     @classmethod
+    @option_names("Linear.from_float")
     def from_float(
         cls,
         module: torch.nn.Linear,
         *,
-        bits: int = MODEL_BITS,
+        bits: int = BITS,
         block_size: int = BLOCK_SIZE,
         scheme: Scheme = SCHEME,
         compute: Compute = "int8",
@@ -480,11 +492,12 @@ class Conv2d(WeightedModule):
         self.padding, self.groups = params.padding, params.groups
 
     @classmethod
+    @option_names("Conv2d.from_float")
     def from_float(
         cls,
         module: torch.nn.Conv2d,
         *,
-        bits: int = MODEL_BITS,
+        bits: int = BITS,
         block_size: int = BLOCK_SIZE,
         scheme: Scheme = SCHEME,
         compute: Compute = "int8",

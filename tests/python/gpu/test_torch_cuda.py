@@ -23,7 +23,7 @@ def fresh():
 
 
 def linear(**options):
-    return qt.Linear.from_float(torch.nn.Linear(160, 48), block_size=32, **options)
+    return qt.Linear.from_float(torch.nn.Linear(160, 48), **{"bits": 8, "block_size": 32} | options)
 
 
 def convolution():
@@ -115,7 +115,7 @@ def test_a_quantized_model():
     ).cuda()
     x = torch.randn(4, 3, 8, 8, device="cuda")
     exact = model(x)
-    report = qt.quantize_(model, calibration=x, activations=True)
+    report = qt.quantize_(model, bits=8, calibration=x, activations=True)
     assert report.model_error < 0.05
     y = model(x)
     assert on_device(y)

@@ -48,9 +48,9 @@ def test_folded_rotations_need_no_kernel():
     with pytest.raises(
         qcore.QcoreValueError, match=r"down_proj is on cuda:0, expected the CPU with rotation='hadamard'"
     ):
-        qcore.torch.quantize_(model, rotation="hadamard", progress=False)
+        qcore.torch.quantize_(model, bits=8, rotation="hadamard", progress=False)
     report = qcore.torch.quantize_(
-        model, block_size=32, compute="float", rotation="hadamard", layers=layers, progress=False
+        model, bits=8, block_size=32, compute="float", rotation="hadamard", layers=layers, progress=False
     )
     assert "online in 0" in report.rotation
     assert kl(exact, logits(model).cpu()) < 1e-3

@@ -73,7 +73,7 @@ def test_operators_of_frameworks_refuse_it():
     torch = pytest.importorskip("torch")
     import qcore.torch
 
-    layer = qcore.torch.Linear.from_float(torch.nn.Linear(64, 48))
+    layer = qcore.torch.Linear.from_float(torch.nn.Linear(64, 48), bits=8)
     halves = qcore.linear(torch.ones(3, 64, dtype=torch.bfloat16), layer.weight, activation="silu_mul")
     assert halves.shape == (3, 24) and halves.dtype == torch.bfloat16
     options = ([48, 64], 8, 32, torch.float16, None, "int8", "silu_mul")

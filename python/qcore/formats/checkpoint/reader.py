@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from qcore import _checks, _core
+from qcore._options import named_arguments
 from qcore.formats.checkpoint import layout
 from qcore.formats.checkpoint.files import gguf
 from qcore.formats.checkpoint.files.folder import find_file, join_files, read_config, read_safetensors
@@ -120,6 +121,7 @@ class Checkpoint(Mapping[str, Any]):
         return f"Checkpoint({str(self._files[0])!r}, {len(self)} tensors)"
 
 
+@named_arguments("open_checkpoint", 'open_checkpoint("model.safetensors")')
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Open a checkpoint; reads its headers and no tensor.
 

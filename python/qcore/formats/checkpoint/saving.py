@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qcore import _arrays, _checks, _core, _files
+from qcore._options import named_arguments
 from qcore.formats.checkpoint import layout
 from qcore.formats.checkpoint.byte_ranges import DTYPES
 from qcore.formats.checkpoint.files.safetensors import header_bytes
@@ -34,6 +35,10 @@ _OTHER_FORMATS = {
 }
 
 
+_SAVE = 'save("model.safetensors", {"name": weight})'
+
+
+@named_arguments("save", _SAVE)
 def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
     """Write weights and arrays to one safetensors file, whole or not at all, without loss.
 
@@ -47,6 +52,10 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
             is that of another's part ("NAME.codes" and so on). Nothing is written then.
         OSError: the file can't be written; nothing is left behind.
     """
+    if not isinstance(path, (str, os.PathLike)) and isinstance(tensors, (str, os.PathLike)):
+        raise _core.QcoreTypeError(
+            f"save: path is a {type(path).__name__} and tensors is {str(tensors)!r}, expected the path first: {_SAVE}"
+        )
     file_name = _checks.path(path, "save: path")
     if file_name.suffix.lower() in _OTHER_FORMATS:
         raise _core.QcoreValueError(
@@ -56,7 +65,7 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
     if not isinstance(tensors, Mapping):
         raise _core.QcoreTypeError(
             f"save: tensors is a {type(tensors).__name__}, expected a dictionary of weights and arrays by their names: "
-            'save(path, {"name": weight})'
+            f"{_SAVE}"
         )
     described: dict[str, layout.Description] = {}
     shapes: layout.Parts = {}
@@ -115,6 +124,7 @@ def plain_array(value: Any, where: str) -> tuple[str, NDArray[Any]]:
     return _NAMES[name], array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
+@named_arguments("load", 'load("model.safetensors")')
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return all tensors of a file that :func:`save` wrote, or of any checkpoint that :func:`open_checkpoint` opens.
 
@@ -128,7 +138,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         QcoreValueError, OSError: as :func:`open_checkpoint`.
     """
-    with open_checkpoint(path) as checkpoint:
+    with open_checkpoint(_checks.path(path, "load: path")) as checkpoint:
         return {name: _owned(value) if isinstance(value, np.ndarray) else value for name, value in checkpoint.items()}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from qcore import _checks, _core
-from qcore._options import FORM, METHOD, MODEL_BITS
+from qcore._options import FORM, METHOD
 from qcore.linear import COMPUTE
 from qcore.methods.gptq import DAMPING, check_options
 from qcore.torch.conversion import patterns
@@ -90,7 +90,7 @@ def _settings(given: dict[str, Any], where: str, calibration: Any) -> Settings:
     """Return the checked settings, with a plain integer as the block size."""
     name = given.get("encoding")
     method = METHOD if name is None or calibration is None else "awq"
-    settings = Settings(**(FORM | {"bits": MODEL_BITS, "compute": "int8", "method": method} | given))
+    settings = Settings(**(FORM | {"compute": "int8", "method": method} | given))
     if name is not None:
         settings = _encoded(settings, given, where)
     _checks.choice(settings.bits, WEIGHT_BITS, f"{where}bits")

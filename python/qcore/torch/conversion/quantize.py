@@ -144,8 +144,9 @@ def quantize_(
 
     Args:
         model: any module; in evaluation mode or not, which stays.
-        bits: 2, 3, 4, 5, 6 or 8, the default. A GRU or an LSTM has 8, and so has an embedding unless it shares its
-            weight with another layer or ``layers`` says otherwise. Convolutions have the next of 4 and 8.
+        bits: 2, 3, 4, 5, 6 or 8; 4 by default, as for :func:`qcore.quantize`. A GRU or an LSTM has 8, and so has an
+            embedding unless it shares its weight with another layer or ``layers`` says otherwise. Convolutions have the
+            next of 4 and 8. 8 costs twice the bytes and errs by a sixteenth (docs/choices.md).
         block_size, scheme, scale_dtype: as for :func:`qcore.quantize`; 32, "symmetric" and "float16" by default.
         compute: as for :func:`qcore.linear`.
         method: "mse", the default, "rtn", or "awq" and "gptq", which need a calibration. Layers that it doesn't reach,
@@ -196,8 +197,8 @@ def quantize_(
             in the place of "gptq".
         trainable: whether to quantize recurrent layers only, into modules that keep float weights and compute their
             integers while they are trained, as ``GRU.from_float(..., trainable=True)`` makes them; ``bits`` is the
-            width of their weights. Needs a calibration. All other layers stay in floating point, to be trained with
-            them; after training a second call quantizes those, and leaves the recurrent ones as they are.
+            width of their weights, 8 by default. Needs a calibration. All other layers stay in floating point, to be
+            trained with them; after training a second call quantizes those, and leaves the recurrent ones as they are.
 
     Returns:
         A report with a row per layer; ``print(report)`` shows the table.
@@ -210,6 +211,8 @@ def quantize_(
     _check(model, exclude, target_error)
     given: dict[str, Any] = {"bits": bits, "block_size": block_size, "scheme": scheme, "scale_dtype": scale_dtype}
     given |= {"compute": compute, "method": method, "damping": damping, "act_order": act_order, "rotation": rotation}
+    if trainable and bits is None and encoding is None:
+        given["bits"] = training.BITS
     encodings = () if target_bits is None else encoding_names(encoding)
     given["encoding"] = encoding if target_bits is None else None
     default = default_settings(given, calibration)

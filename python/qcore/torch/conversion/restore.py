@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from qcore import _checks, _core
+from qcore._options import named_arguments
 from qcore.torch.attention import MultiheadAttention
 from qcore.torch.conv1d import Conv1d
 from qcore.torch.conversion.hosts import tell_transformers
@@ -23,6 +24,7 @@ from qcore.torch.scaled_embedding import ScaledEmbedding
 from qcore.torch.weighted import Conv2d, Linear
 
 
+@named_arguments("restore_")
 def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> None:
     """Load the state_dict of a model that :func:`quantize_` changed into the float model, in any process.
 
@@ -36,6 +38,11 @@ def restore_(model: torch.nn.Module, state_dict: Mapping[str, torch.Tensor]) -> 
             on the meta device and not in the state (buffers that are not persistent are not). Nothing is changed then.
         RuntimeError: of ``load_state_dict``, where the rest does not fit.
     """
+    if not isinstance(model, torch.nn.Module) or not isinstance(state_dict, Mapping):
+        raise _core.QcoreTypeError(
+            f"restore_: model is a {type(model).__name__} and state_dict a {type(state_dict).__name__}, expected a "
+            "torch.nn.Module and a dictionary: restore_(model, torch.load(file))"
+        )
     made: dict[int, QuantizedModule] = {}
     places: list[tuple[torch.nn.Module, str, int]] = []
     whole: list[str] = []

@@ -14,6 +14,8 @@ from qcore.torch.gru import GRU
 from qcore.torch.lstm import LSTM
 from qcore.torch.training.layers import operator
 
+BITS = 8
+"""Width of weights where none is given, as in the preset of a GRU and an LSTM."""
 LEFT = "trainable=True leaves it in floating point, to be trained"
 
 

@@ -120,7 +120,7 @@ def test_quantize_puts_it_into_models(proj_size):
     torch.manual_seed(0)
     model, x = Tagger(proj_size).eval(), torch.randn(12, 3, C)
     exact = model(x)
-    report = qt.quantize_(model, calibration=[x])
+    report = qt.quantize_(model, bits=8, calibration=[x])
     assert isinstance(model.lstm, qt.LSTM)
     assert {row.name: row.bits for row in report.layers}["lstm"] == 8
     assert relative(model(x), exact) < 0.05

@@ -153,7 +153,7 @@ def test_options_of_single_layers():
     )
     assert model[0].weight == qcore.quantize_encoded(exact[0].weight, "q6_k", method="rtn")
     assert model[1].weight == qcore.quantize(exact[1].weight, bits=3, block_size=32)
-    assert model[3].weight == qcore.quantize(matrix(exact[3]), bits=8)
+    assert model[3].weight == qcore.quantize(matrix(exact[3]))
     assert model[4].weight == qcore.quantize_encoded(exact[4].weight, "q4_k") and model[4].compute == "float"
     assert [row.encoding for row in report.layers] == ["q6_k", None, None, "q4_k"]
     # Bits of the call do not contradict the encoding of a single layer.

@@ -79,7 +79,7 @@ def test_experts(transposed, biases, gated):
 
     model = nn.Sequential(module)
     expected, again = module(x, chosen, shares), copy.deepcopy(model)
-    report = qt.quantize_(model)
+    report = qt.quantize_(model, bits=8)
     assert report.share == 1
     assert isinstance(model[0], Experts)
     got = model[0](x, chosen, shares)
@@ -193,5 +193,5 @@ def test_experts_that_compute_something_else_are_left():
             return super().forward(*arguments) + 1
 
     with pytest.warns(UserWarning):
-        report = qt.quantize_(nn.Sequential(Odd()))
+        report = qt.quantize_(nn.Sequential(Odd()), bits=8)
     assert report.layers[0].note == "Odd is no layout of experts that is known"

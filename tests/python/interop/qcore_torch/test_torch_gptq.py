@@ -133,13 +133,13 @@ def test_damping_and_activation_order():
 def test_errors():
     model = network()
     with pytest.raises(ValueError, match="calibration is None, expected inputs of the model with method='gptq'"):
-        qt.quantize_(model, method="gptq")
+        qt.quantize_(model, bits=8, method="gptq")
     with pytest.raises(ValueError, match=r"quantize_: 0: inputs on the calibration: .* NaN"):
-        qt.quantize_(model, method="gptq", calibration=[torch.full((2, 64), torch.nan)])
+        qt.quantize_(model, bits=8, method="gptq", calibration=[torch.full((2, 64), torch.nan)])
     with pytest.raises(ValueError, match="quantize_: damping is -1, expected a finite number of 0 or more"):
-        qt.quantize_(model, method="gptq", calibration=batches(), damping=-1)
+        qt.quantize_(model, bits=8, method="gptq", calibration=batches(), damping=-1)
     with pytest.raises(TypeError, match=r"quantize_: layers\['0'\]: act_order is 3, expected True or False"):
-        qt.quantize_(model, layers={"0": {"act_order": 3}})
+        qt.quantize_(model, bits=8, layers={"0": {"act_order": 3}})
     with pytest.raises(ValueError, match=r"damping is 0\.5 and act_order False, expected 0\.01 and False without"):
-        qt.quantize_(model, damping=0.5)
+        qt.quantize_(model, bits=8, damping=0.5)
     assert isinstance(model[0], nn.Linear)

@@ -130,7 +130,7 @@ def test_decisions_are_logged_and_silent_by_default(caplog, capsys):
             qcore.torch.quantize_(changed)
             changed[0](torch.ones(2, 16))
     text = "\n".join(record.getMessage() for record in caplog.records)
-    assert "quantize_: 0 (Linear): 8 bits, compute int8" in text
+    assert "quantize_: 0 (Linear): 4 bits, compute int8" in text
     assert "quantize_: 1 (EmbeddingBag) is left: there is no rule for EmbeddingBag" in text
     assert f"linear: kernel {qcore.last_kernel('linear')} for x [2, 16] and weight [8, 16]" in text
     caplog.clear()

@@ -112,7 +112,7 @@ def test_results_are_those_of_the_operators(dtype):
 def test_same_padding_is_that_of_torch(size, dilation):
     module = torch.nn.Conv2d(3, 4, size, padding="same", dilation=dilation)
     x = torch.randn(1, 3, 8, 9)
-    made = qt.Conv2d.from_float(module, block_size=3, compute="float")
+    made = qt.Conv2d.from_float(module, bits=8, block_size=3, compute="float")
     torch.testing.assert_close(made(x), module(x), atol=0.05, rtol=0)
 
 
@@ -310,7 +310,7 @@ def test_other_operators_say_that_they_have_no_gradient():
 
 
 def test_adapters_train_on_a_frozen_base():
-    base = qt.Linear.from_float(torch.nn.Linear(32, 16), block_size=16)
+    base = qt.Linear.from_float(torch.nn.Linear(32, 16), bits=8, block_size=16)
     before = {name: value.clone() for name, value in base.state_dict().items()}
     down, up = torch.nn.Linear(32, 4, bias=False), torch.nn.Linear(4, 16, bias=False)
     first = torch.nn.Linear(32, 32)
@@ -460,16 +460,20 @@ def test_a_symmetric_module_refuses_offsets():
         (lambda: qt.Linear(linear().weight, torch.ones(3)), ValueError, r"bias is .* \[3\], expected .*\[20\]"),
         (lambda: qt.Conv2d(convolution().weight, stride=0), ValueError, "stride is 0"),
         (lambda: qt.Conv2d(convolution().weight, groups=3), ValueError, "groups 3"),
-        (lambda: qt.Linear.from_float(torch.nn.ReLU()), TypeError, r"expected a torch\.nn\.Linear"),
-        (lambda: qt.Conv2d.from_float(torch.nn.ReLU()), TypeError, r"expected a torch\.nn\.Conv2d"),
+        (lambda: qt.Linear.from_float(torch.nn.ReLU(), bits=8), TypeError, r"expected a torch\.nn\.Linear"),
+        (lambda: qt.Conv2d.from_float(torch.nn.ReLU(), bits=8), TypeError, r"expected a torch\.nn\.Conv2d"),
         (
-            lambda: qt.Conv2d.from_float(torch.nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")),
+            lambda: qt.Conv2d.from_float(torch.nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"), bits=8),
             ValueError,
             "padding_mode is 'reflect'",
         ),
         (lambda: qt.GRU(3), TypeError, "expected a QuantGRU"),
-        (lambda: qt.Embedding.from_float(torch.nn.Linear(2, 2)), TypeError, r"expected a torch\.nn\.Embedding"),
-        (lambda: qt.Embedding.from_float(torch.nn.Embedding(2, 2, max_norm=1)), ValueError, r"max_norm is 1.*expected"),
+        (lambda: qt.Embedding.from_float(torch.nn.Linear(2, 2), bits=8), TypeError, r"expected a torch\.nn\.Embedding"),
+        (
+            lambda: qt.Embedding.from_float(torch.nn.Embedding(2, 2, max_norm=1), bits=8),
+            ValueError,
+            r"max_norm is 1.*expected",
+        ),
         (lambda: qt.Embedding(linear().weight, dtype=torch.float64), TypeError, r"dtype is torch\.float64, expected"),
         (
             lambda: embedding()(torch.tensor([30])),
@@ -513,7 +517,7 @@ class ReadsDtype(torch.nn.Module):
 @torch.no_grad()
 def test_code_that_reads_dtype_and_device(layer, shape, dtype):
     model = ReadsDtype(copy.deepcopy(layer)).to(dtype)
-    report = qt.quantize_(model)
+    report = qt.quantize_(model, bits=8)
     assert report.layers[0].quantized
     assert (model.layer.weight.dtype, model.layer.weight.device) == (dtype, torch.device("cpu"))
     x = torch.randn(shape)

@@ -86,7 +86,7 @@ def relative(got, expected):
 def test_in_one_line(make, sample):
     model, x = make(), sample()
     exact, before = model(x), copy.deepcopy(model)
-    report = qt.quantize_(model, calibration=sample(), activations=True)
+    report = qt.quantize_(model, bits=8, calibration=sample(), activations=True)
     layers = [layer for layer in report.layers if layer.quantized]
     assert layers == report.layers
     # A weight takes whole panels of 16 rows and 4 input channels, more than the tiny float convolutions have.
@@ -108,7 +108,7 @@ def test_in_one_line(make, sample):
 @torch.no_grad()
 def test_compiled_without_breaks(make, sample, backend):
     model, x = make(), sample()
-    qt.quantize_(model, calibration=sample(), activations=True)
+    qt.quantize_(model, bits=8, calibration=sample(), activations=True)
     assert torch.equal(torch.compile(model, fullgraph=True, backend=backend)(x), model(x))
 
 
@@ -116,7 +116,7 @@ def test_compiled_without_breaks(make, sample, backend):
 @torch.no_grad()
 def test_compiled_by_inductor(make, sample):
     model, x = make(), sample()
-    qt.quantize_(model, calibration=sample())
+    qt.quantize_(model, bits=8, calibration=sample())
     got = torch.compile(model, fullgraph=True)(x)
     # qcore's operators have the same bits; the compiler's own norms and sums round otherwise, which may move a code.
     torch.testing.assert_close(got, model(x), atol=2e-2, rtol=2e-2)
@@ -188,16 +188,16 @@ def test_shared_modules_and_tied_weights():
     shared = nn.Linear(8, 8)
     model = nn.ModuleDict({"a": shared, "b": nn.Sequential(shared, nn.ReLU()), "c": nn.Linear(8, 8)})
     model["c"].weight = shared.weight
-    report = qt.quantize_(model)
+    report = qt.quantize_(model, bits=8)
     assert [layer.name for layer in report.layers] == ["a", "c"]
     assert model["a"] is model["b"][0]
     assert model["a"].packed is model["c"].packed
     block = Block()
-    report = {layer.name: layer for layer in qt.quantize_(block).layers}
+    report = {layer.name: layer for layer in qt.quantize_(block, bits=8).layers}
     assert all(report[name].quantized for name in ("embed", "lm_head"))
     assert block.embed.packed is block.lm_head.packed
     block = Block()
-    report = {layer.name: layer for layer in qt.quantize_(block, embeddings=False).layers}
+    report = {layer.name: layer for layer in qt.quantize_(block, bits=8, embeddings=False).layers}
     assert "that of embed" in report["lm_head"].note
     assert report["embed"].note == "embeddings is False"
     assert isinstance(block.embed.weight, nn.Parameter)
@@ -221,7 +221,7 @@ def test_what_is_left_and_why():
         }
     )
     model["hooked"].register_forward_hook(lambda *_: None)
-    report = {layer.name: layer for layer in qt.quantize_(model, exclude=("lm_*",)).layers}
+    report = {layer.name: layer for layer in qt.quantize_(model, bits=8, exclude=("lm_*",)).layers}
     expected = {
         "own": "subclass of Linear that has or computes more",
         "reflect": "padding_mode is 'reflect'",
@@ -237,7 +237,7 @@ def test_what_is_left_and_why():
     assert report["done"].quantized
     assert report["attention"].quantized
     assert type(model["done"]) is qt.Linear
-    assert qt.quantize_(model, exclude=("lm_*",)).layers[-1].name == "lm_head"  # the second time: nothing new
+    assert qt.quantize_(model, bits=8, exclude=("lm_*",)).layers[-1].name == "lm_head"  # the second time: nothing new
 
 
 @torch.no_grad()
@@ -247,7 +247,7 @@ def test_encoder_layers_of_torch_call_their_layers():
     ).eval()
     x = torch.randn(2, 5, 16)
     exact = model(x)
-    report = qt.quantize_(model, calibration=x)
+    report = qt.quantize_(model, bits=8, calibration=x)
     assert [layer.kind for layer in report.layers if layer.quantized] == ["MultiheadAttention", "Linear", "Linear"] * 2
     assert report.layers[0].quantized
     assert 0 < relative(model(x), exact) < 0.03
@@ -296,7 +296,7 @@ def test_training_mode_and_statistics_stay():
     model = cnn().train()
     model[0].eval()
     before = model[1].running_mean.clone()
-    qt.quantize_(model, calibration=[(torch.randn(2, 3, 8, 8),)])
+    qt.quantize_(model, bits=8, calibration=[(torch.randn(2, 3, 8, 8),)])
     assert [module.training for module in model] == [False] + [True] * 8
     assert torch.equal(model[1].running_mean, before)
 
@@ -306,7 +306,7 @@ def test_a_weight_with_a_nan_leaves_the_model_as_it_was():
     with torch.no_grad():
         model[1].weight[1, 2] = float("nan")
     with pytest.raises(ValueError, match=r"quantize_: 1: quantize: .*\[1, 2\]"):
-        qt.quantize_(model)
+        qt.quantize_(model, bits=8)
     assert [type(module) for module in model] == [nn.Linear, nn.Linear]
 
 
@@ -336,10 +336,10 @@ def test_errors(options, error, message):
 
 def test_errors_of_the_model():
     with pytest.raises(TypeError, match="model is a int"):
-        qt.quantize_(3)
+        qt.quantize_(3, bits=8)
     with pytest.raises(ValueError, match=r"qcore\.torch\.Linear\.from_float"):
-        qt.quantize_(nn.Linear(2, 2))
+        qt.quantize_(nn.Linear(2, 2), bits=8)
     model = nn.Sequential(nn.Linear(8, 8))
-    qt.quantize_(model)
+    qt.quantize_(model, bits=8)
     with pytest.raises(ValueError, match=r"0\.qcore_config, expected a module 0 in the model"):
         qt.restore_(nn.Module(), model.state_dict())

@@ -263,7 +263,7 @@ def test_quantize_makes_recurrent_layers_that_train(bits, training):
     restored = Tagger()
     qcore.torch.restore_(restored, model.state_dict())
     assert torch.equal(restored.eval()(x), y) and restored.gru.trained is not None
-    later = qcore.torch.quantize_(model, calibration=x)
+    later = qcore.torch.quantize_(model, bits=8, calibration=x)
     assert [row.name for row in later.layers] == ["into", "head"] and later.share == 1.0
     assert torch.equal(model.gru(inside)[0], restored.gru(inside)[0])
 

@@ -63,7 +63,7 @@ def test_gradients_are_those_of_the_dequantized_weight():
 
 def test_the_operator_and_graphs():
     module, x = layer()
-    made = qt.RotatedLinear.from_float(module)
+    made = qt.RotatedLinear.from_float(module, bits=8)
     torch.library.opcheck(torch.ops.qcore.hadamard, (torch.randn(3, 96, requires_grad=True), 32))
     with torch.no_grad():
         compiled = torch.compile(made, backend="eager", fullgraph=True)
@@ -125,7 +125,12 @@ def test_layers_choose_the_rotation_and_smooth_leaves_rotated_ones():
         for i in (0, 2):
             model[i].weight[3] = 40
     report = qt.quantize_(
-        model, calibration=torch.randn(40, 64), smooth=True, layers={"1": {"rotation": "hadamard"}}, progress=False
+        model,
+        bits=8,
+        calibration=torch.randn(40, 64),
+        smooth=True,
+        layers={"1": {"rotation": "hadamard"}},
+        progress=False,
     )
     assert isinstance(model[1], qt.RotatedLinear) and report.layers[0].note == "rotated"
     assert type(model[3]) is qt.Linear and report.layers[1].note.startswith("smooth 0.")
@@ -143,7 +148,7 @@ def test_without_a_calibration_the_error_is_that_of_the_weight():
 def test_a_target_error_raises_rotated_layers_to_int16():
     model, x = network()
     options = {"calibration": x, "embeddings": False, "target_error": 8e-3, "progress": False}
-    form = {"block_size": 64, "method": "rtn", "scale_dtype": "float32"}
+    form = {"bits": 8, "block_size": 64, "method": "rtn", "scale_dtype": "float32"}
     report = qt.quantize_(model, rotation="hadamard", **form, **options)
     assert report.model_error <= 8e-3 and report.layers[2].compute == model[3].compute == "int16"
     assert report.rotation.startswith("online in 1 layer, not folded: ")
@@ -154,7 +159,7 @@ def test_shared_weights_and_other_modules_are_not_rotated():
     model[3] = torch.nn.Linear(64, 50, bias=False)
     model[3].weight = model[0].weight
     model[1] = torch.nn.TransformerEncoderLayer(64, 2, 32, batch_first=True)
-    report = qt.quantize_(model.eval(), rotation="hadamard", progress=False)
+    report = qt.quantize_(model.eval(), bits=8, rotation="hadamard", progress=False)
     assert type(model[3]) is qt.Linear and type(model[1].linear1) is qt.RotatedLinear
     assert type(model[1].self_attn) is qt.MultiheadAttention
     assert [row.note for row in report.layers if row.name in ("0", "3")] == ["", ""]
@@ -163,7 +168,7 @@ def test_shared_weights_and_other_modules_are_not_rotated():
 
 def test_errors():
     module, x = layer()
-    made = qt.RotatedLinear.from_float(module)
+    made = qt.RotatedLinear.from_float(module, bits=8)
     model, _ = network()
     on_meta = torch.nn.Linear(96, 24, device="meta")
     for call, kind, words in [
@@ -173,12 +178,12 @@ def test_errors():
             "qcore.torch.RotatedLinear: weight is a QuantizedTensor, expected a RotatedTensor",
         ),
         (
-            lambda: qt.RotatedLinear.from_float(torch.nn.ReLU()),
+            lambda: qt.RotatedLinear.from_float(torch.nn.ReLU(), bits=8),
             qcore.QcoreTypeError,
             "RotatedLinear.from_float: module is a ReLU, expected a torch.nn.Linear",
         ),
         (
-            lambda: qt.RotatedLinear.from_float(on_meta),
+            lambda: qt.RotatedLinear.from_float(on_meta, bits=8),
             qcore.QcoreValueError,
             "RotatedLinear.from_float: module is on meta, expected the CPU",
         ),
@@ -189,7 +194,7 @@ def test_errors():
             "hadamard: x is on meta, expected the CPU: the rotation has CPU kernels only",
         ),
         (
-            lambda: qt.quantize_(model, rotation="fourier"),
+            lambda: qt.quantize_(model, bits=8, rotation="fourier"),
             qcore.QcoreValueError,
             "quantize_: rotation is 'fourier', expected one of None, 'hadamard', 'hadamard_online'",
         ),

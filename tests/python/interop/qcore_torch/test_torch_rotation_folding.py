@@ -143,7 +143,7 @@ def test_without_online_layers_the_model_is_a_plain_one(tmp_path):
 
     made = model("llama-biases")
     exact = logits(made)
-    form = {"block_size": 32, "method": "rtn", "scale_dtype": "float32"}
+    form = {"bits": 8, "block_size": 32, "method": "rtn", "scale_dtype": "float32"}
     report = qt.quantize_(made, rotation="hadamard", layers=WITHOUT_DOWN, progress=False, **form)
     assert report.rotation.startswith("folded into 20 layers, online in 0;")
     assert set(kinds(made).values()) == {"Embedding", "Linear"}
@@ -158,7 +158,7 @@ def test_without_online_layers_the_model_is_a_plain_one(tmp_path):
 def test_ends_in_floating_point_are_untied():
     made = model("llama-biases")
     exact, fresh = logits(made), copy.deepcopy(made)
-    options = {"skip": ("lm_head",), "embeddings": False, "rotation": "hadamard", "progress": False}
+    options = {"bits": 8, "skip": ("lm_head",), "embeddings": False, "rotation": "hadamard", "progress": False}
     report = qt.quantize_(made, **options)
     notes = {row.name: row.note for row in report.layers}
     assert notes["lm_head"] == "exclude has 'lm_head'; rotation folded"
@@ -200,7 +200,7 @@ def test_target_bits_and_smooth():
 def test_what_is_not_folded_rotates_online(change, reason):
     made = model()
     change(made)
-    report = qt.quantize_(made, rotation="hadamard", progress=False)
+    report = qt.quantize_(made, bits=8, rotation="hadamard", progress=False)
     assert report.rotation.startswith("online in ") and reason in report.rotation, report.rotation
     assert "folded" not in str([row.note for row in report.layers])
     assert "RotatedLinear" in kinds(made).values()
@@ -224,16 +224,16 @@ def plus_one(y):
 
 @pytest.mark.parametrize("name", ["gemma2", "gemma3", "exaone4", "glm4"])
 def test_norms_of_what_a_layer_adds(name):
-    report = qt.quantize_(model(name), rotation="hadamard", progress=False)
+    report = qt.quantize_(model(name), bits=8, rotation="hadamard", progress=False)
     assert "not folded: layers.0 has a module 'post_" in report.rotation.replace("pre_", "post_")
 
 
 def test_other_models_are_rotated_online():
     made = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 8))
-    report = qt.quantize_(made, rotation="hadamard", progress=False)
+    report = qt.quantize_(made, bits=8, rotation="hadamard", progress=False)
     assert report.rotation == "online in 2 layers, not folded: Sequential is no language model of transformers"
     assert '"rotation": "online in 2 layers' in report.to_json()
-    plain = qt.quantize_(torch.nn.Sequential(torch.nn.Linear(64, 32)), progress=False)
+    plain = qt.quantize_(torch.nn.Sequential(torch.nn.Linear(64, 32)), bits=8, progress=False)
     assert plain.rotation == ""
 
 
@@ -244,7 +244,7 @@ def test_values_that_cannot_be_rotated():
         layer.self_attn.head_dim = torch.tensor(16)  # what is no integer tells nothing
     folding = find_folding(made)
     assert not folding.has_values and folding.reason.startswith("layers.0.self_attn tells no head_dim")
-    report = qt.quantize_(made, rotation="hadamard", progress=False)
+    report = qt.quantize_(made, bits=8, rotation="hadamard", progress=False)
     assert "online in 6; that of the values not folded: " in report.rotation
     assert type(made.model.layers[0].self_attn.o_proj) is qt.RotatedLinear
     assert error(made, expected) < 0.03

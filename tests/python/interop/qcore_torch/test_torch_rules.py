@@ -108,7 +108,7 @@ def product(x, layer):
 def test_a_layer_whose_weight_is_read_is_left(kind):
     model, x = nn.Sequential(kind("")), torch.randn(3, 8)
     exact = model(x)
-    report = rows_of(qt.quantize_(model))
+    report = rows_of(qt.quantize_(model, bits=8))
     assert report["0.proj"].note == f"{kind.__name__} reads its weight" + {Product: ".t", Moves: ".to"}.get(kind, "")
     assert all(row.quantized for name, row in report.items() if name != "0.proj")
     assert relative(model(x), exact) < 0.03
@@ -116,7 +116,7 @@ def test_a_layer_whose_weight_is_read_is_left(kind):
 
 @torch.no_grad()
 def test_layers_that_a_loop_reads_are_left():
-    report = rows_of(qt.quantize_(nn.Sequential(Loop(""))))
+    report = rows_of(qt.quantize_(nn.Sequential(Loop("")), bits=8))
     assert {name for name, row in report.items() if not row.quantized} == {"0.layers.0", "0.layers.1"}
 
 
@@ -128,7 +128,7 @@ def test_layers_that_a_loop_reads_are_left():
 def test_only_reads_that_run_count(kind, way, left):
     model, x = nn.Sequential(kind(way)), torch.randn(3, 8)
     exact = model(x)
-    assert rows_of(qt.quantize_(model))["0.proj"].quantized != left
+    assert rows_of(qt.quantize_(model, bits=8))["0.proj"].quantized != left
     assert relative(model(x), exact) < 0.03
 
 
@@ -141,7 +141,7 @@ def test_a_parent_far_above_reads():
         def forward(self, x):
             return self.body(x) @ self.body[1].weight
 
-    report = rows_of(qt.quantize_(Top()))
+    report = rows_of(qt.quantize_(Top(), bits=8))
     # Which element an index means is not followed: all of the container are left.
     assert [row.note for row in report.values()] == ["Top reads its weight"] * 2
 
@@ -183,7 +183,7 @@ def test_what_is_left_is_named():
     before = dict(model.items())
     text = r"quantize_: 0 of [\d,]+ parameters \(0%\) were quantized. Left: .*no rule"
     with pytest.warns(UserWarning, match=text) as caught:
-        report = qt.quantize_(model)
+        report = qt.quantize_(model, bits=8)
     assert [warning.filename for warning in caught] == [__file__]  # the caller's line
     rows = rows_of(report)
     assert set(rows) == set(given)
@@ -202,7 +202,7 @@ def test_the_report_counts_the_whole_model():
     model[3].weight = model[0].weight
     parameters = 64 * 64 + 64 + 128 + 64 * 64 + 64
     with pytest.warns(UserWarning):
-        report = qt.quantize_(model, block_size=64, scale_dtype="float16")
+        report = qt.quantize_(model, bits=8, block_size=64, scale_dtype="float16")
     assert report.parameters == parameters
     assert report.quantized_parameters == 64 * 64 + 64
     assert report.bytes_before == 4 * parameters
@@ -231,7 +231,7 @@ def test_errors(options, message):
 @pytest.mark.parametrize("layers", (4, {"*": 4}, {4: None}))
 def test_type_errors(layers):
     with pytest.raises(TypeError, match="quantize_: layers"):
-        qt.quantize_(nn.Sequential(nn.Linear(4, 4)), layers=layers)
+        qt.quantize_(nn.Sequential(nn.Linear(4, 4)), bits=8, layers=layers)
 
 
 def test_options_of_single_layers():
@@ -244,7 +244,7 @@ def test_options_of_single_layers():
     assert (model[1].weight.bits, model[1].compute) == (4, "int16")  # the first pattern counts
     assert report["0.0"].bits == 8
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
-    report = rows_of(qt.quantize_(model, layers={"1": None}))
+    report = rows_of(qt.quantize_(model, bits=8, layers={"1": None}))
     assert report["1"].note == "layers has '1': None"
 
 
@@ -334,7 +334,7 @@ def test_encoder_with_a_padding_mask(nested):
     exact = model(x, src_key_padding_mask=mask)
     holder = nn.ModuleDict({"encoder": model})
     again = copy.deepcopy(holder)
-    assert qt.quantize_(holder).share > 0.9
+    assert qt.quantize_(holder, bits=8).share > 0.9
     got = holder["encoder"](x, src_key_padding_mask=mask)
     assert relative(got[~mask], exact[~mask]) < 0.03
     qt.restore_(again, holder.state_dict())
@@ -347,7 +347,7 @@ def test_a_decoder_of_torch():
     x, y = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
     mask = nn.Transformer.generate_square_subsequent_mask(4)
     exact = model(x, y, tgt_mask=mask, tgt_is_causal=True)
-    assert qt.quantize_(model).share > 0.9
+    assert qt.quantize_(model, bits=8).share > 0.9
     assert relative(model(x, y, tgt_mask=mask, tgt_is_causal=True), exact) < 0.05
 
 
@@ -366,7 +366,7 @@ class Conv1D(nn.Module):
 def test_transposed_linear():
     model, x = nn.Sequential(Conv1D(12, 8)), torch.randn(5, 8)
     exact = model(x)
-    report = qt.quantize_(model, calibration=x)
+    report = qt.quantize_(model, bits=8, calibration=x)
     assert type(model[0]) is qt.Linear
     assert model[0].weight.shape == (12, 8)
     assert 0 < report.layers[0].error < 0.02
@@ -385,7 +385,7 @@ def test_scaled_embedding():
 
     model, tokens = nn.Sequential(Scaled(10, 16)), torch.arange(10)
     exact, again = model(tokens), copy.deepcopy(model)
-    assert qt.quantize_(model).share == 1
+    assert qt.quantize_(model, bits=8).share == 1
     assert relative(model(tokens), exact) < 0.01
     qt.restore_(again, model.state_dict())
     assert torch.equal(again(tokens), model(tokens))
@@ -399,7 +399,7 @@ def test_a_state_on_the_meta_device():
     model = make().eval()
     nn.init.normal_(model[1].weight)
     with pytest.warns(UserWarning):
-        qt.quantize_(model)
+        qt.quantize_(model, bits=8)
     with torch.device("meta"):
         other = make().eval()
     qt.restore_(other, model.state_dict())
@@ -418,6 +418,6 @@ def test_a_state_on_the_meta_device():
 
 def test_a_convolution_has_the_sizes_of_torch():
     module = nn.Conv2d(4, 6, (3, 5), stride=2, groups=2)
-    made = qt.Conv2d.from_float(module)
+    made = qt.Conv2d.from_float(module, bits=8)
     for name in ("in_channels", "out_channels", "kernel_size", "stride", "dilation", "groups"):
         assert getattr(made, name) == getattr(module, name)

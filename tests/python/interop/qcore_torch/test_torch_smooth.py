@@ -147,7 +147,7 @@ def test_it_lowers_the_error_and_a_state_restores_it(smooth, options):
 def test_layers_that_were_freed_are_not_kept():
     model, batches = block()
     kept = [weakref.ref(module) for module in model.modules() if isinstance(module, torch.nn.Linear)]
-    report = qt.quantize_(model, calibration=batches, smooth=True, progress=False)
+    report = qt.quantize_(model, bits=8, calibration=batches, smooth=True, progress=False)
     gc.collect()
     assert report.layers and len(kept) == 5 and all(each() is None for each in kept)
 
@@ -155,7 +155,7 @@ def test_layers_that_were_freed_are_not_kept():
 def test_target_error_gives_folded_float_layers_back():
     model, batches = block()
     exact = [model(x).detach() for x in batches]
-    report = qt.quantize_(model, calibration=batches, smooth=True, target_error=1e-7, progress=False)
+    report = qt.quantize_(model, bits=8, calibration=batches, smooth=True, target_error=1e-7, progress=False)
     assert report.model_error <= 1e-7 and not any(layer.quantized for layer in report.layers)
     torch.testing.assert_close(model(batches[0]), exact[0], rtol=1e-4, atol=1e-5)
 
@@ -257,7 +257,7 @@ def test_memory_that_a_buffer_has_too_is_shared():
 
 def test_a_layer_that_stays_in_floating_point_is_another_reader():
     model, batches = block()
-    report = qt.quantize_(model, calibration=batches, smooth=True, exclude=("k",), progress=False)
+    report = qt.quantize_(model, bits=8, calibration=batches, smooth=True, exclude=("k",), progress=False)
     notes = {layer.name: layer.note for layer in report.layers}
     assert notes["q"] == "not smoothed: norm1: k reads its output, too (addmm)" and notes["k"] == "exclude has 'k'"
     assert notes["up"].startswith("smooth")
@@ -279,7 +279,7 @@ def test_failures_before_the_first_layer_leave_the_model_as_it_was():
         model.late.weight[0, 0] = float("nan")
     state = copy.deepcopy(model.state_dict())
     with pytest.raises(qcore.QcoreValueError, match="quantize_: late"):
-        qt.quantize_(model, calibration=batches, smooth=True, progress=False)
+        qt.quantize_(model, bits=8, calibration=batches, smooth=True, progress=False)
     for name, tensor in model.state_dict().items():
         np.testing.assert_array_equal(tensor.numpy(), state[name].numpy(), name)
 
@@ -296,7 +296,7 @@ def test_an_interrupt_within_a_fold_leaves_the_model_as_it_was(monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "mul_", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        qt.quantize_(model, calibration=batches, smooth=0.5, progress=False)
+        qt.quantize_(model, bits=8, calibration=batches, smooth=0.5, progress=False)
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
 
@@ -314,7 +314,7 @@ def test_a_later_failure_leaves_the_same_outputs(monkeypatch, target_error):
 
     monkeypatch.setattr(conversion, "_make", failing)
     with pytest.raises(MemoryError):
-        qt.quantize_(model, calibration=batches, smooth=0.5, target_error=target_error, progress=False)
+        qt.quantize_(model, bits=8, calibration=batches, smooth=0.5, target_error=target_error, progress=False)
     restored = ("norm2", "gate", "up", "down") if target_error is None else ("norm1", "q", "k", "norm2", "up", "down")
     for name, tensor in model.state_dict().items():
         if name.split(".")[0] in restored:
@@ -337,7 +337,7 @@ def test_errors(smooth, calibration, kind, words):
     model, batches = block()
     state = copy.deepcopy(model.state_dict())
     with pytest.raises(kind) as caught:
-        qt.quantize_(model, smooth=smooth, calibration=batches if calibration else None, progress=False)
+        qt.quantize_(model, bits=8, smooth=smooth, calibration=batches if calibration else None, progress=False)
     assert words in str(caught.value)
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 

@@ -330,7 +330,7 @@ def test_table_and_plot(tmp_path):
     assert [bar.get_height() for bar in lower.patches] == [each.bits for each in chosen]
     assert f"{report.bytes_before:,}" in figure.get_suptitle()
     with pytest.raises(ValueError, match=r"Report\.plot: no layer has candidates"):
-        qt.quantize_(network(), calibration=batches()).plot()
+        qt.quantize_(network(), bits=8, calibration=batches()).plot()
     with pytest.raises(ValueError, match="expected a name that ends in"):
         report.plot(tmp_path / "widths.txt")
 

@@ -85,7 +85,7 @@ def test_defaults_are_the_same_everywhere(source, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         qcore.torch.quantize_(narrow, bits=4)
-        qcore.torch.quantize_(wide)
+        qcore.torch.quantize_(wide, bits=8)
     weights = load_file(source / "model.safetensors")
     assert len(written) >= PROJECTIONS and written.keys() == loaded.keys()
     for name, module in written.items():
@@ -99,7 +99,7 @@ def test_defaults_are_the_same_everywhere(source, tmp_path):
             assert qcore.quantize(matrix, bits=8) == wide.get_submodule(name).weight
             layer = torch.nn.Linear(matrix.shape[1], matrix.shape[0])
             layer.weight.data = torch.as_tensor(matrix)
-            assert qcore.quantize(matrix, bits=8) == qcore.torch.Linear.from_float(layer).weight
+            assert qcore.quantize(matrix, bits=8) == qcore.torch.Linear.from_float(layer, bits=8).weight
 
 
 def test_from_pretrained_opens_what_was_written(source, tmp_path):
