@@ -128,6 +128,28 @@ def gru_device() -> str:
     return kept.table(["H", "bits", *(f"T {steps}, B {batch}" for steps, batch in shapes)], rows)
 
 
+def conv_warpgroups() -> str:
+    """Make the table of products of warpgroups under a window, beside the kernels before them, in microseconds."""
+    kernels = [
+        "static sm75_int8_implicit_gemm",
+        "static sm90_int8_implicit_gemm",
+        "conv2d float w8 g128 sm80_float_implicit_gemm",
+        "conv2d float w8 g128 sm90_float_implicit_gemm",
+    ]
+    rows = []
+    for case in kept.results("h100/conv").cases:
+        if case.parameters["groups"] != 1:
+            continue
+        peer = min(row.milliseconds for row in case.rows if row.name in ("torch float16", "torch bfloat16"))
+        found = {row.name.removeprefix("qcore "): row.milliseconds for row in case.rows}
+        cells = [f"{1e3 * found[name]:.1f} ({peer / found[name]:.2f})" if name in found else "" for name in kernels]
+        rows.append([case.name.replace("_w", ", "), f"{1e3 * peer:.1f}", *cells])
+    headings = [
+        f"{'`conv2d` ' if 'conv2d' in name else '`static` '}`{name.split()[-1].split('_')[0]}`" for name in kernels
+    ]
+    return kept.table(["layer", "torch, 16 bits", *headings], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "linear-ratios": linear_ratios,
     "linear-read": linear_read,
@@ -135,6 +157,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "linear-amx-float": linear_amx_float,
     "awq-device": awq_device,
     "gru-device": gru_device,
+    "conv-warpgroups": conv_warpgroups,
     "kernels": kernels.by_architecture,
     "kernels-cuda": kernels.cuda,
     "performance-linear-cpu": performance.linear_cpu,
