@@ -2,11 +2,13 @@
 
 import importlib.util
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import typer
+from benchmarks import session
 from benchmarks.__main__ import main
 from benchmarks.operators import OPERATORS
 from benchmarks.options import BENCHMARKS
@@ -99,6 +101,22 @@ def test_quick_is_a_part_of_all(operator, monkeypatch):
     BENCHMARKS[operator](replace(run, quick=True))
     whole, quick = (sum(len(workload.case_names) for workload in workloads) for workloads in seen)
     assert 0 < quick < whole
+
+
+@pytest.mark.parametrize(
+    ("isa", "in_use", "accepted"),
+    [
+        ("avx512vnni", ["avx2", "avxvnni", "avx512vnni", "avx512bf16"], True),
+        ("amx", ["avx2", "avx512vnni", "avx512bf16", "amx", "amxbf16"], True),
+        ("amx", ["avx2", "avx512vnni", "avx512bf16"], False),
+        ("avx2", [], False),
+    ],
+)
+def test_isa_is_the_highest_in_use(isa, in_use, accepted, monkeypatch):
+    monkeypatch.setattr("os.environ", {})
+    monkeypatch.setattr(qcore, "info", lambda: {"isa": in_use})
+    with nullcontext() if accepted else pytest.raises(qcore.QcoreValueError, match=f"--isa {isa}: qcore uses"):
+        session._cap(isa)
 
 
 SHARED_ERRORS = [
