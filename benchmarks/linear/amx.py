@@ -32,6 +32,7 @@ _CHECKED = 48
 _FORMS = ((8, 64), (4, 64), (8, 128), (8, None))
 _FLOAT_FORMS = ((8, 64), (4, 64), (8, None))
 _INT8_KERNELS = ("int8_amx", "int8_avx512vnni")
+_INT16_KERNELS = ("int16_amx", "int16_avx512vnni")
 _FLOAT_KERNELS = ("float_amx", "float_avx512bf16")
 
 
@@ -69,6 +70,7 @@ class Layer:
         narrow = torch.from_numpy(wide).to(torch.bfloat16)
         for forms, kernels, compute, x in (
             (_FORMS, _INT8_KERNELS, "int8", wide),
+            (_FORMS, _INT16_KERNELS, "int16", wide),
             (_FLOAT_FORMS, _FLOAT_KERNELS, "float", narrow),
         ):
             for bits, block in forms:
@@ -97,7 +99,7 @@ class Layer:
         if floating:
             row.details["error_over_bound"] = self._error_over_bound(x, weight, kernel)
         else:
-            row.same_as_reference = self._same_as_reference(x, weight, out)
+            row.same_as_reference = self._same_as_reference(x, weight, compute, out)
         return _Contender(row, call)
 
     def _sample(self, weight: qcore.QuantizedTensor, m: int) -> tuple[Array, Array, qcore.QuantizedTensor]:
@@ -105,10 +107,10 @@ class Layer:
         channels = np.unique(np.linspace(0, self.n - 1, _CHECKED).astype(int))
         return rows, channels, qcore.concatenate([weight.slice_rows(int(c), int(c) + 1) for c in channels])
 
-    def _same_as_reference(self, x: Array, weight: qcore.QuantizedTensor, y: Array) -> bool:
+    def _same_as_reference(self, x: Array, weight: qcore.QuantizedTensor, compute: Any, y: Array) -> bool:
         rows, channels, part = self._sample(weight, len(x))
         with qcore.force_kernel("linear", "reference"):
-            expected = qcore.linear(x[rows], part, compute="int8")
+            expected = qcore.linear(x[rows], part, compute=compute)
         return bool(np.array_equal(y[rows][:, channels], expected))
 
     def _error_over_bound(self, x: Any, weight: qcore.QuantizedTensor, kernel: str) -> float:
@@ -156,6 +158,7 @@ def amx(
     Examples:
       python -m benchmarks amx --json amx.json
       python -m benchmarks amx --shape 384x1536 --m 2048 --threads 8 --ours float
+      python -m benchmarks amx --ours int16 --json amx-int16.json
     """
     n, k = parse_shape(shape)
     started = time.perf_counter()

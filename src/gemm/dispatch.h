@@ -53,11 +53,13 @@ const char* bfloat_unsupported_reason(const Problem& problem) {
 }
 
 // Returns whether AMX is faster than vectors. Its tiles have 16 rows and take as long for fewer. 16 rows pay in float,
-// where AVX-512 took three to four times as long, but not in int8, where its dot products took as long. A block must
-// have so many k that adding its terms does not take longer than its products.
+// where AVX-512 took three to four times as long, but not in int8, where its dot products took as long; in int16 they
+// should, because those of words have half the speed. A block must have so many k that adding its terms does not take
+// longer than its products.
 template <class Problem>
 bool amx_pays(const Problem& problem) {
-  const std::int64_t min_rows = problem.compute == ComputeMode::floating ? 16 : 32;
+  const bool bytes = problem.compute != ComputeMode::floating && problem.compute != ComputeMode::int16;
+  const std::int64_t min_rows = bytes ? 32 : 16;
   constexpr std::int64_t kMinBlock = 32;
   const BlockProduct product = problem.product();
   const PackedLayout& layout = product.weight->layout;

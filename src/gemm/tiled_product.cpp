@@ -368,7 +368,8 @@ class TiledProduct {
 
   // Returns the size of one step of a panel's decoded weights.
   std::int64_t decoded_step_bytes() const {
-    return layout_.step_k() * PackedLayout::kPanelRows * kernels_.bytes_per_code;
+    const int code_bytes = kernels_.decoded_code_bytes ? kernels_.decoded_code_bytes : kernels_.bytes_per_code;
+    return layout_.step_k() * PackedLayout::kPanelRows * code_bytes;
   }
 
   std::int64_t decoded_panel_bytes(const BlockTileArguments& t) const {

@@ -17,7 +17,8 @@
 namespace qcore {
 
 const BlockKernels kInt8AvxVnni{}, kInt16AvxVnni{};
-const BlockKernels kInt8Avx512Vnni{}, kInt16Avx512Vnni{}, kInt8Amx{}, kFloatAmx{}, kFloatAvx512{}, kFloatAvx512Bf16{};
+const BlockKernels kInt8Avx512Vnni{}, kInt16Avx512Vnni{}, kInt8Amx{}, kInt16Amx{}, kFloatAmx{}, kFloatAvx512{},
+    kFloatAvx512Bf16{};
 const BlockKernels kDepthwiseAvx512{}, kDepthwiseFloatAvx512{};
 const StaticTileKernels kStaticAvxVnni{}, kStaticAvx512Vnni{}, kStaticAmx{};
 const RecurrentKernels kGruAvxVnni{}, kGruAvx512Vnni{}, kLstmAvxVnni{}, kLstmAvx512Vnni{};

@@ -8,7 +8,17 @@
 namespace qcore {
 namespace {
 
-template <class V, class Code>
+// Places a block's codes one after the other.
+template <class V>
+struct StoreInOrder {
+  template <class Code>
+  QCORE_NUMERIC void store(Code* block, std::int64_t i, std::int64_t, typename V::Int codes) {
+    V::store(block + i, codes);
+  }
+};
+
+// Store::store(block, i, padded, codes) places a vector of codes, the i-th and following ones of a block of `padded`.
+template <class V, class Code, class Store = StoreInOrder<V>>
 struct PackRows {
   using Int = typename V::Int;
   using Float = typename V::Float;
@@ -82,13 +92,13 @@ struct PackRows {
     // A block of all zeros, or of a NaN, has the inverse 0 and codes 0 whatever its values are.
     if (scale.inverse != 0.0f) {
       for (; i + kChunk <= length; i += kChunk)
-        V::store(out + i, codes_of<Offsets, false>(x + i, kChunk, scale, mode, sums));
+        Store::store(out, i, padded, codes_of<Offsets, false>(x + i, kChunk, scale, mode, sums));
       if (i < length) {
-        V::store(out + i, codes_of<Offsets, true>(x + i, static_cast<int>(length - i), scale, mode, sums));
+        Store::store(out, i, padded, codes_of<Offsets, true>(x + i, static_cast<int>(length - i), scale, mode, sums));
         i += kChunk;
       }
     }
-    for (; i < padded; i += kChunk) V::store(out + i, V::set1(0));
+    for (; i < padded; i += kChunk) Store::store(out, i, padded, V::set1(0));
     return sums;
   }
 

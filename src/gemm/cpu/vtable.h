@@ -165,6 +165,7 @@ struct BlockKernels {
   std::int64_t run_bytes = 0;   // decoded weights that all tiles of a column multiply before the next ones are decoded
   std::int64_t task_bytes = 0;  // packed rows of a task, which column after column of decoded weights meets
   void (*release)() = nullptr;  // called by a thread after its tiles
+  int decoded_code_bytes = 0;   // of a code that decode() writes; 0: as bytes_per_code
 };
 
 // One set of kernels for each row of the kernel tables of linear and conv2d.
@@ -173,6 +174,7 @@ extern const BlockKernels kInt8AvxVnni, kInt16AvxVnni;                          
 extern const BlockKernels kInt8Avx512Vnni, kInt16Avx512Vnni, kFloatAvx512;      // avx512/
 extern const BlockKernels kFloatAvx512Bf16;                                     // gemm_avx512bf16.cpp
 extern const BlockKernels kInt8Amx;                                             // amx/gemm_amx.cpp
+extern const BlockKernels kInt16Amx;                                            // amx/gemm_amx_int16.cpp
 extern const BlockKernels kFloatAmx;                                            // amx/gemm_amx_bf16.cpp
 extern const BlockKernels kInt8Neon, kInt16Neon, kFloatNeon;                    // neon/gemm_neon.cpp
 extern const BlockKernels kInt8NeonDotprod;                                     // neon/gemm_neon_dotprod.cpp

@@ -39,6 +39,7 @@ KernelTable<GroupedLinearProblem> table(
         {"int8_avx512vnni", kAvx512Vnni, int8_unsupported_reason, run_with<kInt8Avx512Vnni>},
         {"int8_avxvnni", kAvxVnni, int8_unsupported_reason, run_with<kInt8AvxVnni>},
         {"int8_avx2", kAvx2, int8_unsupported_reason, run_int8_avx2},
+        {"int16_amx", kAmxInt8, int16_unsupported_reason, run_with<kInt16Amx>, amx_pays},
         {"int16_avx512vnni", kAvx512Vnni, int16_unsupported_reason, run_with<kInt16Avx512Vnni>},
         {"int16_avxvnni", kAvxVnni, int16_unsupported_reason, run_with<kInt16AvxVnni>},
         {"int16_avx2", kAvx2, int16_unsupported_reason, run_with<kInt16Avx2>},

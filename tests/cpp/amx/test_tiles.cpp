@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <sstream>
 #include <thread>
 
@@ -9,7 +11,9 @@
 namespace qcore::test {
 namespace {
 
-constexpr const char* kKernel = "int8_amx";
+constexpr const char *kKernel = "int8_amx", *kWordKernel = "int16_amx";
+
+const char* kernel_of(ComputeMode compute) { return compute == ComputeMode::int16 ? kWordKernel : kKernel; }
 
 class Amx : public ::testing::Test {
  protected:
@@ -19,7 +23,7 @@ class Amx : public ::testing::Test {
   }
 };
 
-constexpr ComputeMode kModes[] = {ComputeMode::int8, ComputeMode::int8_asym};
+constexpr ComputeMode kModes[] = {ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16};
 constexpr WeightCase kForms[] = {
     {4, 0, Scheme::symmetric}, {4, 0, Scheme::asymmetric}, {8, 0, Scheme::symmetric}, {8, 0, Scheme::asymmetric}};
 
@@ -49,7 +53,7 @@ TEST_F(Amx, LinearGivesTheReferencesBits) {
             if (n == 16) options.activation = {ActivationKind::clamp, -0.5f, 2.0f};
             if (n == 49) options.activation = {ActivationKind::silu, 0.0f, 0.0f};
             const auto expected = linear_on("reference", x, m, w, options, &bias_view);
-            ASSERT_TRUE(same_bits(linear_on(kKernel, x, m, w, options, &bias_view), expected))
+            ASSERT_TRUE(same_bits(linear_on(kernel_of(compute), x, m, w, options, &bias_view), expected))
                 << "M " << m << " N " << n << " K " << depth.k << " g " << depth.block << " bits " << form.bits
                 << " compute " << static_cast<int>(compute);
           }
@@ -63,7 +67,9 @@ TEST_F(Amx, StridedArraysGiveTheReferencesBits) {
   const std::int64_t m = 37, n = 40, k = 150;
   const auto w = random_weight(n, k, {4, 32, Scheme::asymmetric});
   const auto values = normal_values(m * k * 3, 5);
-  for (const std::int64_t column : {1, 2}) {
+  for (const std::int64_t layout : {0, 1, 2, 3}) {
+    const std::int64_t column = 1 + layout % 2;
+    const ComputeMode compute = layout < 2 ? ComputeMode::int8_asym : ComputeMode::int16;
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       std::vector<std::uint16_t> halves(values.size());
       for (std::size_t i = 0; i < values.size(); ++i)
@@ -72,13 +78,13 @@ TEST_F(Amx, StridedArraysGiveTheReferencesBits) {
       TensorView x(dtype == DType::f32 ? static_cast<const void*>(values.data()) : halves.data(), dtype, {m, k});
       x.strides[0] = k * column + 7, x.strides[1] = column;
       std::vector<std::vector<std::uint8_t>> results;
-      for (const char* kernel : {"reference", kKernel}) {
+      for (const char* kernel : {"reference", kernel_of(compute)}) {
         const std::int64_t item = dtype == DType::f32 ? 4 : 2, extent = m * (n * column + 3);
         Guarded<std::uint8_t> out(extent * item);
         TensorView y(out.data(), dtype, {m, n});
         y.strides[0] = n * column + 3, y.strides[1] = column;
         ForceKernel force("linear", kernel);
-        linear(x, w, nullptr, y, computing(ComputeMode::int8_asym));
+        linear(x, w, nullptr, y, computing(compute));
         EXPECT_TRUE(out.guards_intact());
         results.emplace_back(out.data(), out.data() + out.size());
       }
@@ -106,9 +112,85 @@ TEST_F(Amx, OutliersConstantsAndZerosGiveTheReferencesBits) {
       std::fill_n(&x[i * k + 128], 32, i % 2 ? -0.0f : 1e-42f);
     }
     for (const ComputeMode compute : kModes)
-      EXPECT_TRUE(same_bits(linear_on(kKernel, x, m, w, computing(compute)),
+      EXPECT_TRUE(same_bits(linear_on(kernel_of(compute), x, m, w, computing(compute)),
                             linear_on("reference", x, m, w, computing(compute))));
   }
+}
+
+// A NaN or an infinity makes the results of its row NaN, and no others.
+TEST_F(Amx, NotFiniteValuesGiveTheReferencesBits) {
+  const std::int64_t m = 35, n = 20, k = 160;
+  auto x = normal_values(m * k, 14);
+  x[3 * k + 40] = std::numeric_limits<float>::quiet_NaN();
+  x[17 * k] = std::numeric_limits<float>::infinity();
+  x[34 * k + 159] = -std::numeric_limits<float>::infinity();
+  for (WeightCase form : kForms) {
+    form.block_size = 36;
+    const auto w = random_weight(n, k, form);
+    for (const ComputeMode compute : kModes) {
+      const auto y = linear_on(kernel_of(compute), x, m, w, computing(compute));
+      EXPECT_TRUE(same_bits(y, linear_on("reference", x, m, w, computing(compute))));
+      for (std::int64_t i = 0; i < m * n; ++i)
+        EXPECT_EQ(std::isnan(y[i]), i / n == 3 || i / n == 17 || i / n == 34) << "element " << i;
+    }
+  }
+}
+
+struct Codes {
+  std::vector<std::int16_t> x;
+  std::vector<std::int8_t> w;
+};
+
+// Codes of 16 bits as they are, with scales of 1: rows and columns of the extremes, and of what has either byte 0 or
+// all ones, so that sums reach their bounds. All but the first ones differ in one code, so that rounding decides.
+Codes extreme_codes(std::int64_t m, std::int64_t n, std::int64_t k, int bits) {
+  constexpr std::int16_t kWords[] = {-32768, 32767, 255, -256, -1, 256, 128, -32513};
+  const int lowest = -(1 << (bits - 1));
+  const int bytes[] = {lowest, -lowest - 1, 1, -1};
+  Codes codes{std::vector<std::int16_t>(static_cast<std::size_t>(m * k)),
+              std::vector<std::int8_t>(static_cast<std::size_t>(n * k))};
+  for (std::int64_t i = 0; i < m * k; ++i) codes.x[i] = kWords[i / k % 8];
+  for (std::int64_t i = 0; i < n * k; ++i) codes.w[i] = static_cast<std::int8_t>(bytes[i / k % 4]);
+  for (std::int64_t i = 8; i < m; ++i) codes.x[i * k + k / 2] = static_cast<std::int16_t>(3 * i);
+  for (std::int64_t i = 4; i < n; ++i) codes.w[i * k + k / 3] = static_cast<std::int8_t>(i % 7 - 3);
+  return codes;
+}
+
+// The largest sums that 32 bits hold and the first that they do not; and the longest block of a tile, whose products of
+// lower bytes come next to 2^31. Blocks that end within a register, and rows of several blocks.
+TEST_F(Amx, WordsOfExtremeCodesAreSummedExactly) {
+  constexpr Depth kExtremes[] = {{511, 511}, {512, 512}, {513, 513}, {1030, 515}, {1500, 508}, {65536, 65536}};
+  const std::int64_t m = 19, n = 9;
+  for (const int bits : {4, 8})
+    for (const Depth& depth : kExtremes) {
+      const std::int64_t k = depth.k, blocks = (k + depth.block - 1) / depth.block;
+      Codes codes = extreme_codes(m, n, k, bits);
+      const std::vector<float> ones(static_cast<std::size_t>(std::max(m, n) * blocks), 1.0f);
+      const auto w =
+          QuantizedTensor::from_parts(TensorView(codes.w.data(), DType::i8, {n, k}),
+                                      TensorView(ones.data(), DType::f32, {n, blocks}), nullptr, bits, depth.block);
+      QuantizedActivations x;
+      x.codes = TensorView(codes.x.data(), DType::i16, {m, k});
+      x.scales = TensorView(ones.data(), DType::f32, {m, blocks});
+      x.block_size = depth.block;
+      x.mode = ComputeMode::int16;
+      const ForceKernel force("linear", kWordKernel);
+      Guarded<float> y(m * n);
+      linear(x, w, nullptr, TensorView(y.data(), DType::f32, {m, n}), LinearOptions{});
+      EXPECT_EQ(last_kernel("linear"), kWordKernel);
+      EXPECT_TRUE(y.guards_intact());
+      for (std::int64_t i = 0; i < m * n; ++i) {
+        float expected = 0.0f;
+        for (std::int64_t p = 0; p < blocks; ++p) {
+          std::int64_t sum = 0;
+          for (std::int64_t j = p * depth.block; j < std::min(k, (p + 1) * depth.block); ++j)
+            sum += std::int64_t{codes.x[i / n * k + j]} * codes.w[i % n * k + j];
+          expected += static_cast<float>(sum);
+        }
+        ASSERT_EQ(bits_of(y.data()[i]), bits_of(expected))
+            << "K " << k << " g " << depth.block << " bits " << bits << " row " << i / n << " column " << i % n;
+      }
+    }
 }
 
 TEST_F(Amx, GroupedLinearGivesTheReferencesBits) {
@@ -117,16 +199,18 @@ TEST_F(Amx, GroupedLinearGivesTheReferencesBits) {
   for (unsigned e = 0; e < 4; ++e) each.push_back(random_weight(n, k, {8, 32, Scheme::symmetric}, 30 + e));
   const auto w = QuantizedTensor::concatenate(each.data(), 4);
   const auto x = normal_values(m * k, 6);
-  std::vector<std::vector<float>> results;
-  for (const char* kernel : {"reference", kKernel}) {
-    ForceKernel force("grouped_linear", kernel);
-    Guarded<float> y(m * n);
-    grouped_linear(TensorView(x.data(), DType::f32, {m, k}), w, TensorView(counts, DType::i64, {4}), nullptr,
-                   TensorView(y.data(), DType::f32, {m, n}), computing(ComputeMode::int8));
-    EXPECT_TRUE(y.guards_intact());
-    results.emplace_back(y.data(), y.data() + y.size());
+  for (const ComputeMode compute : kModes) {
+    std::vector<std::vector<float>> results;
+    for (const char* kernel : {"reference", kernel_of(compute)}) {
+      ForceKernel force("grouped_linear", kernel);
+      Guarded<float> y(m * n);
+      grouped_linear(TensorView(x.data(), DType::f32, {m, k}), w, TensorView(counts, DType::i64, {4}), nullptr,
+                     TensorView(y.data(), DType::f32, {m, n}), computing(compute));
+      EXPECT_TRUE(y.guards_intact());
+      results.emplace_back(y.data(), y.data() + y.size());
+    }
+    EXPECT_TRUE(same_bits(results[0], results[1])) << "compute " << static_cast<int>(compute);
   }
-  EXPECT_TRUE(same_bits(results[0], results[1]));
 }
 
 struct Image {
@@ -160,7 +244,7 @@ TEST_F(Amx, Conv2dGivesTheReferencesBits) {
         options.window = c.window;
         options.compute = compute;
         std::vector<std::vector<float>> results;
-        for (const char* kernel : {"reference", kKernel}) {
+        for (const char* kernel : {"reference", kernel_of(compute)}) {
           ForceKernel force("conv2d", kernel);
           Guarded<float> y(2 * c.outputs * height * width);
           conv2d(TensorView(x.data(), DType::f32, {2, c.channels, c.height, c.width}), w, nullptr,
@@ -204,15 +288,17 @@ TEST_F(Amx, StaticLinearGivesTheReferencesBits) {
 
 TEST_F(Amx, IsChosenForManyRowsOnly) {
   const auto w = random_weight(16, 64, {});
-  const auto run = [&](std::int64_t m) {
+  const auto run = [&](std::int64_t m, ComputeMode compute) {
     const auto x = normal_values(m * 64, 2);
     std::vector<float> y(static_cast<std::size_t>(m * 16));
     linear(TensorView(x.data(), DType::f32, {m, 64}), w, nullptr, TensorView(y.data(), DType::f32, {m, 16}),
-           computing(ComputeMode::int8));
+           computing(compute));
     return last_kernel("linear");
   };
-  EXPECT_EQ(run(31), "int8_avx512vnni");
-  EXPECT_EQ(run(32), kKernel);
+  EXPECT_EQ(run(31, ComputeMode::int8), "int8_avx512vnni");
+  EXPECT_EQ(run(32, ComputeMode::int8), kKernel);
+  EXPECT_EQ(run(15, ComputeMode::int16), "int16_avx512vnni");
+  EXPECT_EQ(run(16, ComputeMode::int16), kWordKernel);
 }
 
 // Every task configures the registers once, and releases them.
@@ -221,18 +307,21 @@ TEST_F(Amx, ThreadsReleaseTheRegisters) {
   const auto w = random_weight(n, k, {8, 64, Scheme::symmetric});
   const auto x = normal_values(m * k, 2);
   const int before = get_num_threads();
-  set_num_threads(3);
-  const AmxCounts start = amx_counts();
-  const auto y = linear_on(kKernel, x, m, w, computing(ComputeMode::int8));
-  const AmxCounts end = amx_counts();
-  set_num_threads(before);
-  EXPECT_TRUE(same_bits(y, linear_on("reference", x, m, w, computing(ComputeMode::int8))));
-  EXPECT_TRUE(amx_is_released());
-  EXPECT_EQ(end.releases - start.releases, end.configurations - start.configurations);
-  if (end.loads == 0) return;  // the processor has AMX
-  EXPECT_GT(end.releases, start.releases);
-  EXPECT_EQ(end.products - start.products, 6 * 8 * 2);  // 16 rows, 16 columns and 64 k each
-  EXPECT_EQ(end.stores - start.stores, 6 * 8 * 2);
+  for (const ComputeMode compute : {ComputeMode::int8, ComputeMode::int16}) {
+    set_num_threads(3);
+    const AmxCounts start = amx_counts();
+    const auto y = linear_on(kernel_of(compute), x, m, w, computing(compute));
+    const AmxCounts end = amx_counts();
+    set_num_threads(before);
+    EXPECT_TRUE(same_bits(y, linear_on("reference", x, m, w, computing(compute))));
+    EXPECT_TRUE(amx_is_released());
+    EXPECT_EQ(end.releases - start.releases, end.configurations - start.configurations);
+    if (end.loads == 0) continue;  // the processor has AMX
+    EXPECT_GT(end.releases, start.releases);
+    const std::uint64_t planes = compute == ComputeMode::int16 ? 2 : 1;
+    EXPECT_EQ(end.products - start.products, planes * 6 * 8 * 2);  // 16 rows, 16 columns and 64 k each
+    EXPECT_EQ(end.stores - start.stores, planes * 6 * 8 * 2);
+  }
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ TEST(Kernels, WithoutForceTheFirstThatTakesTheCallRuns) {
   for (const ComputeMode compute : kComputes) {
     run_once(compute);
     const auto first = std::find_if(names.begin(), names.end(), [&](const auto& name) {
-      return takes(name, compute) && name != "int8_amx";  // which a single row is too few for
+      return takes(name, compute) && name != "int8_amx" && name != "int16_amx";  // which a single row is too few for
     });
     EXPECT_EQ(last_kernel("linear"), *first);
   }

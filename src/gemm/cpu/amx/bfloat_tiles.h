@@ -12,6 +12,7 @@ namespace {
 struct AmxBfloats {
   using Sum = float;
   static constexpr std::int64_t kCodeBytes = sizeof(std::uint16_t);
+  static constexpr int kPlanes = 1;
   // Behind a block's end there may be infinities, of which a product with zero is a NaN.
   static constexpr bool kRowScales = false, kMasksEnds = true, kRepairs = true;
 
@@ -20,7 +21,10 @@ struct AmxBfloats {
     multiply_bfloat_tiles<sums, activations, weights>();
   }
 
-  QCORE_NUMERIC __m512 load_sums(const Sum* sums) { return Avx512::load(sums); }
+  template <int>
+  QCORE_NUMERIC __m512 load_sums(const Sum* sums) {
+    return Avx512::load(sums);
+  }
 
   // Sums of codes overflow where those of weights do not, and an infinity times the code 0 is a NaN whatever the
   // offset: what is not finite is computed again with the weights themselves.

@@ -24,7 +24,10 @@ struct TileShape {
   }
 };
 
-QCORE_NUMERIC TileShape tile_shape(int rows, int k) {
+// With two planes, both registers of activations have the same rows, of which there are at most 16.
+QCORE_NUMERIC TileShape tile_shape(int rows, int k, int planes = 1) {
+  if (planes == 2)
+    return {{static_cast<std::uint8_t>(rows), static_cast<std::uint8_t>(rows)}, static_cast<std::uint8_t>(k)};
   const int second = rows > kTileRows ? rows - kTileRows : 0;
   return {{static_cast<std::uint8_t>(rows - second), static_cast<std::uint8_t>(second)}, static_cast<std::uint8_t>(k)};
 }

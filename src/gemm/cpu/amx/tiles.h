@@ -13,8 +13,10 @@
 // vectors do that for some blocks, the tile registers multiply the next ones, so that the two are written interleaved.
 //
 // Kind says what activations and decoded weights are:
-//   kCodeBytes            of one of them
-//   Sum, load_sums()      the type of a block's sum, and 16 of them as floats
+//   kCodeBytes            of one of them, or of one byte of an activation's
+//   kPlanes               2 if activations are 256 * upper + lower byte, which lie apart in a row: all upper bytes of a
+//                         block, then all lower ones. A tile then has 16 rows, and sums of either. Else 1
+//   Sum, load_sums<next>  the type of a block's sum, and 16 of them as floats; the lower bytes' are `next` sums further
 //   kRowScales            whether activations have a scale (and perhaps an offset) per block
 //   kMasksEnds            whether activations behind a block's end must not be multiplied, not even by zero
 //   multiply<sums, a, b>  the product of two tile registers
@@ -30,12 +32,12 @@ template <class Kind>
 struct AmxRuns {
   std::int64_t k;                // in bytes, a multiple of 4
   std::int64_t per_block, last;  // runs of a block, and of the last one
-  std::int64_t block_k;          // from block to block of a packed row
+  std::int64_t block_k, last_k;  // of a block in one plane of a packed row, and of the last one
   std::int64_t end, last_end;    // how much of a block's last run is the block's, and of the last one's
 
   QCORE_INLINE explicit AmxRuns(const BlockTileArguments& t) {
     const std::int64_t step_bytes = (t.layout->bits == 8 ? 4 : 8) * Kind::kCodeBytes;
-    const std::int64_t last_k = t.last_block_steps * step_bytes;
+    last_k = t.last_block_steps * step_bytes;
     block_k = t.block_steps * step_bytes;
     const std::int64_t longest = t.blocks == 1 ? last_k : block_k;
     per_block = (longest + 63) / 64;
@@ -68,7 +70,9 @@ template <class Kind>
 template <class Kind, int RowTiles, int Panels>
 class AmxProducts {
  public:
-  static constexpr int kBlockBytes = RowTiles * Panels * kTileBytes;
+  static constexpr int kOperands = RowTiles * Kind::kPlanes;  // registers of activations
+  static_assert(kOperands <= 2);
+  static constexpr int kBlockBytes = kOperands * Panels * kTileBytes;
 
   QCORE_INLINE AmxProducts(const BlockTileArguments& arguments, const AmxRuns<Kind>& block_runs)
       : t(arguments), runs(block_runs), weights(static_cast<const std::int8_t*>(arguments.decoded)) {
@@ -77,7 +81,7 @@ class AmxProducts {
     begin_block(t.first_block);
   }
 
-  // Does a run of a block whose sums, [row tiles][panels][16][16], go to `sums`; returns whether it is the last one.
+  // Does a run of a block whose sums, [operands][panels][16][16], go to `sums`; returns whether it is the last one.
   // They are stored when the next block begins, by when they are there: a store that waits for its products would keep
   // what follows out of the processor's window.
   QCORE_INLINE bool multiply(void* sums) {
@@ -94,7 +98,7 @@ class AmxProducts {
       load_tile<7>(weights + panel_bytes, PackedLayout::kStepBytes);
       Kind::template multiply<1, 4, 7>();
     }
-    if constexpr (RowTiles == 2) {
+    if constexpr (kOperands == 2) {
       load_rows<1>(bytes);
       Kind::template multiply<2, 5, 6>();
       if constexpr (Panels == 2) Kind::template multiply<3, 5, 7>();
@@ -121,7 +125,8 @@ class AmxProducts {
 
   QCORE_INLINE void begin_block(std::int64_t p) {
     block = p;
-    at = t.x_offset + t.codes_at + p * runs.block_k;
+    at = t.x_offset + t.codes_at + p * Kind::kPlanes * runs.block_k;
+    plane = p + 1 < t.blocks ? runs.block_k : runs.last_k;
     run = 0;
     runs_left = runs.of_block(t, p);
   }
@@ -139,31 +144,33 @@ class AmxProducts {
     return static_cast<int>(block + 1 < t.blocks ? runs.end : runs.last_end);
   }
 
-  // Under a window that meets the edge of an image, rows don't lie evenly.
+  // Under a window that meets the edge of an image, rows don't lie evenly. Both planes have the same rows.
   template <int which>
   QCORE_INLINE void load_rows(int bytes) {
-    const AmxRowGroup& from = group[which];
+    constexpr int kRowTile = Kind::kPlanes == 2 ? 0 : which;
+    const AmxRowGroup& from = group[kRowTile];
+    const std::int64_t from_at = Kind::kPlanes == 2 && which == 1 ? at + plane : at;
     const bool whole = !Kind::kMasksEnds || bytes == static_cast<int>(runs.k);
-    if (__builtin_expect(from.even && whole, 1)) return load_tile<4 + which>(from.first + at, from.step);
-    const int count = which == 0 && t.rows > kTileRows ? kTileRows : t.rows - which * kTileRows;
+    if (__builtin_expect(from.even && whole, 1)) return load_tile<4 + which>(from.first + from_at, from.step);
+    const int count = kRowTile == 0 && t.rows > kTileRows ? kTileRows : t.rows - kRowTile * kTileRows;
     const __mmask64 of_block = whole ? ~__mmask64{0} : (__mmask64{1} << bytes) - 1;
     for (int r = 0; r < count; ++r)
-      _mm512_store_si512(copies + 64 * r, _mm512_maskz_loadu_epi8(of_block, x[which * kTileRows + r] + at));
+      _mm512_store_si512(copies + 64 * r, _mm512_maskz_loadu_epi8(of_block, x[kRowTile * kTileRows + r] + from_at));
     load_tile<4 + which>(copies, 64);
   }
 
   QCORE_INLINE void zero_all() {
     zero_tile<0>();
     if constexpr (Panels == 2) zero_tile<1>();
-    if constexpr (RowTiles == 2) zero_tile<2>();
-    if constexpr (RowTiles == 2 && Panels == 2) zero_tile<3>();
+    if constexpr (kOperands == 2) zero_tile<2>();
+    if constexpr (kOperands == 2 && Panels == 2) zero_tile<3>();
   }
 
   QCORE_INLINE void store_all(char* sums) {
     store_tile<0>(sums, 64);
     if constexpr (Panels == 2) store_tile<1>(sums + kTileBytes, 64);
-    if constexpr (RowTiles == 2) store_tile<2>(sums + Panels * kTileBytes, 64);
-    if constexpr (RowTiles == 2 && Panels == 2) store_tile<3>(sums + 3 * kTileBytes, 64);
+    if constexpr (kOperands == 2) store_tile<2>(sums + Panels * kTileBytes, 64);
+    if constexpr (kOperands == 2 && Panels == 2) store_tile<3>(sums + 3 * kTileBytes, 64);
   }
 
   const BlockTileArguments& t;
@@ -172,7 +179,7 @@ class AmxProducts {
   std::int64_t panel_bytes;
   const char* const* x;
   AmxRowGroup group[RowTiles];
-  std::int64_t tap = 0, block, at, run, runs_left;
+  std::int64_t tap = 0, block, at, plane, run, runs_left;  // `plane`: of the block, in bytes
   char* waiting = nullptr;
   alignas(64) char copies[kTileBytes];
 };
@@ -221,11 +228,12 @@ struct AmxTerms {
         const auto parameter = [&](PackedRows::Parameter which) QCORE_UNROLLED {
           return Avx512::set1(row.template parameter<float>(0, which, t.blocks, p));
         };
-        const Sum* const sums = blocks.sums + (q * RowTiles + r / kTileRows) * (Panels * 256) + r % kTileRows * 16;
+        constexpr int kNext = Panels * 256, kOperands = RowTiles * Kind::kPlanes;
+        const Sum* const sums = blocks.sums + (q * kOperands + r / kTileRows) * kNext + r % kTileRows * 16;
         repeat<Panels>([&](int v) QCORE_UNROLLED {
           __m512 scale = scales[q][v];
           if constexpr (Kind::kRowScales) scale = Avx512::mul(parameter(PackedRows::kScale), scale);
-          total[v] = Avx512::fma(Kind::load_sums(sums + v * 256), scale, total[v]);
+          total[v] = Avx512::fma(Kind::template load_sums<kNext>(sums + v * 256), scale, total[v]);
         });
         if constexpr (Offsets) {
           // The order of these terms is numerics/block_product.h's.
@@ -277,7 +285,7 @@ struct AmxTile {
   static void add_blocks(const BlockTileArguments& t, float* totals) {
     alignas(64) char sums[2][kTogether * Products::kBlockBytes];
     const AmxRuns<Kind> runs(t);
-    configure_tiles(tile_shape(t.rows, static_cast<int>(runs.k)));
+    configure_tiles(tile_shape(t.rows, static_cast<int>(runs.k), Kind::kPlanes));
     Products products(t, runs);
     const Terms terms{t, totals};
     Cursor adding{t}, multiplying{t};
@@ -357,10 +365,9 @@ template <class Kind, int RowTiles, int Panels>
 
 template <class Kind>
 [[maybe_unused]] static void run_amx_tile_of_size(const BlockTileArguments& t) {
-  if (t.rows > kTileRows)
-    t.panels == 2 ? run_amx_tile<Kind, 2, 2>(t) : run_amx_tile<Kind, 2, 1>(t);
-  else
-    t.panels == 2 ? run_amx_tile<Kind, 1, 2>(t) : run_amx_tile<Kind, 1, 1>(t);
+  if constexpr (Kind::kPlanes == 1)
+    if (t.rows > kTileRows) return t.panels == 2 ? run_amx_tile<Kind, 2, 2>(t) : run_amx_tile<Kind, 2, 1>(t);
+  t.panels == 2 ? run_amx_tile<Kind, 1, 2>(t) : run_amx_tile<Kind, 1, 1>(t);
 }
 
 // The weights of a run lie in the second-level cache while all tiles of a column multiply them.
