@@ -5,6 +5,7 @@ A command, or a group of them, is a file beside the code that it drives, and is 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -29,6 +30,7 @@ from .runtime import package_dir
 
 ERROR_STATUS = 2
 INTERRUPTED_STATUS = 130
+BROKEN_PIPE_STATUS = 141  # 128 + SIGPIPE, as other programs end
 
 # BadParameter < UsageError < ClickException, whether typer carries its own copy of click or uses the installed one.
 _ClickException: type[Exception] = typer.BadParameter.__mro__[2]
@@ -179,6 +181,11 @@ def run_app(application: typer.Typer, name: str, arguments: Sequence[str] | None
             status = command.invoke(context)
     except typer.Exit as done:
         return done.exit_code
+    except BrokenPipeError:
+        # The reader of stdout ended, as `head` does. What is still buffered goes nowhere when the interpreter ends.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE_STATUS
     except (_ClickException, qcore.QcoreError, OSError) as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # a group of commands alone, as `qcore lut`
             print(error.format_message())  # type: ignore[attr-defined]

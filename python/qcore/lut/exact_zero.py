@@ -1,7 +1,8 @@
 """Cuts of tables that are exactly 0 at 0, of functions that are not odd or whose best odd cuts a fit does not find.
 
 A straight segment goes through 0 exactly if 0 lies at a fraction k / 2^m of it and its entries are -k u and
-(2^m - k) u, u a power of two times a small integer. docs/notes/tables-and-quantization.md says how they were found.
+(2^m - k) u, u a power of two times a small integer. With sin and elu 0 is a cut, and its entry is 0.
+docs/notes/tables-and-quantization.md says how they were found.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 Kept = tuple[tuple[float, ...], Mapping[int, float]]
-"""Cuts, and the entries at both ends of the segment with 0, by number."""
+"""Cuts, and the entries that are given, by number: at both ends of the segment with 0, or at a cut at 0."""
 
 KEPT: dict[str, Kept] = {
     "silu": (
@@ -123,5 +124,21 @@ KEPT: dict[str, Kept] = {
             2.80664062,
         ),
         {129: -0.0063629150390625, 130: 0.0021209716796875},
+    ),
+    "elu": (
+        (
+            -9.6640625,
+            -7.2890625,
+            -2.56445312,
+            -0.850585938,
+            -0.197753906,
+            -0.0199737549,
+            -0.0184783936,
+            -0.000116825104,
+            -4.76837158e-07,
+            0.0,
+            65504.0,
+        ),
+        {257: 0.0, 258: 65504.0},
     ),
 }

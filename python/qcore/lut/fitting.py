@@ -161,10 +161,10 @@ def fit(
     errors, relative_to = grid.errors(handle), grid.relative_to()
     final = errors * objective
     join = np.max if largest else np.sum
-    if reduction is None and intervals % 2 == 0:
+    if intervals % 2 == 0 and (reduction is None or reduction.low < 0):  # other reduced tables have no 0 inside
         bound = min(_ZERO_COST * join(final), max(join(final), coarse_error))
-        kept = KEPT.get(function.name) if isinstance(f, str) and domain is None else None
-        for cuts_, values_ in _zero_tables(task, options, kept, grid.is_odd(objective)):
+        kept = KEPT.get(function.name) if isinstance(f, str) and domain is None and reduction is None else None
+        for cuts_, values_ in _zero_tables(task, options, kept, chosen, grid.is_odd(objective)):
             other = _core.LutTable.from_parts(cuts_, values_.astype(table_dtype), number)
             other_errors = grid.errors(other)
             if join(other_errors * objective) <= bound:
@@ -292,10 +292,10 @@ def _single(array: Array) -> Array:
 
 
 def _zero_tables(
-    task: _Task, options: tuple[int, int, bool, bool], kept: Kept | None, odd: bool
+    task: _Task, options: tuple[int, int, bool, bool], kept: Kept | None, chosen: Array, odd: bool
 ) -> list[tuple[Array, Array]]:
     """Return cuts and values of tables that are exactly 0 at 0, most of an odd function odd."""
-    tables = _odd_tables(task, options) if odd else []
+    tables = _odd_tables(task, options, chosen) if odd else []
     if kept is None or options[:3] != (len(kept[0]) - 1, 32, True):
         return tables
     cuts = np.array(kept[0], np.float32)
@@ -310,13 +310,15 @@ def _mirrored(cuts: Array, values: Array) -> tuple[Array, Array]:
     return cuts, np.concatenate([-above[::-1], np.zeros(1, np.float32), above])
 
 
-def _odd_tables(task: _Task, options: tuple[int, int, bool, bool]) -> list[tuple[Array, Array]]:
+def _odd_tables(task: _Task, options: tuple[int, int, bool, bool], chosen: Array) -> list[tuple[Array, Array]]:
     """Return cuts and values of odd tables: each half of the best table with a cut at 0, and its mirror image."""
-    found, *_ = _core.fit_lut_cuts(
-        task.x, task.f, task.weights, task.candidates, np.zeros(1, np.float32), *options, task.fixed_ends, _COARSE,
-        _WINDOW, None,
-    )  # fmt: skip
-    cuts = np.array(found, np.float32)
+    cuts = chosen
+    if not np.array_equal(task.required, [0]):
+        found, *_ = _core.fit_lut_cuts(
+            task.x, task.f, task.weights, task.candidates, np.zeros(1, np.float32), *options, task.fixed_ends, _COARSE,
+            _WINDOW, None,
+        )  # fmt: skip
+        cuts = np.array(found, np.float32)
     half = len(cuts) // 2
     if cuts[half] != 0:
         return []

@@ -145,6 +145,16 @@ def test_operating_system_error_is_one_line(tmp_path):
     assert done.stderr == f"qcore: error: {file}: there is no folder {file.parent}, expected one\n"
 
 
+def test_a_reader_that_ends_early_is_no_error():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "qcore", "info", "--kernels"], stdout=closed, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_library_error_is_one_line(monkeypatch, capsys):
     def refuse():
         raise qcore.QcoreError("first line\n  second line")

@@ -73,7 +73,8 @@ def test_limits(capsys):
     assert "GB/s, reading memory" in shown
 
 
-def test_all_runs_every_operator(monkeypatch, capsys, tmp_path):
+@pytest.mark.parametrize("command", [["all"], []], ids=["all", "no command"])
+def test_all_runs_every_operator(command, monkeypatch, capsys, tmp_path):
     asked = []
 
     def run(name, session, **options):
@@ -81,7 +82,7 @@ def test_all_runs_every_operator(monkeypatch, capsys, tmp_path):
         return {"operator": name}
 
     monkeypatch.setattr("qcore.bench.command._run", run)
-    assert main(["bench", "all", *BRIEF, "--json", str(tmp_path / "all.json")]) == 0
+    assert main(["bench", *command, *BRIEF, "--json", str(tmp_path / "all.json")]) == 0
     assert len(json.loads((tmp_path / "all.json").read_text())["operators"]) == len(OPERATORS)
     assert [name for name, _ in asked] == list(OPERATORS)
     assert all(options["quick"] and options["no_torch"] and options["samples"] == 2 for _, options in asked)
