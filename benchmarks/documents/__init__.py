@@ -62,6 +62,12 @@ def linear_amx_float() -> str:
     return _amx_table("xeon/linear-amx", ("8b g64", "4b g64", "8b g=K"), ("float_amx", "float_avx512bf16"), ("bf16",))
 
 
+def linear_amx_int16() -> str:
+    """Make the table of int16 on AMX beside AVX-512 VNNI and torch in bf16, with torch's time over ours."""
+    forms, kernels = ("8b g64", "4b g64", "8b g128", "8b g=K"), ("int16_amx", "int16_avx512vnni")
+    return _amx_table("xeon/linear-amx-int16", forms, kernels, ("bf16",))
+
+
 def _amx_table(name: str, forms: tuple[str, ...], kernels: tuple[str, str], baselines: tuple[str, ...]) -> str:
     """Make a table of forms by two kernels, and the fastest of the baselines over the first kernel."""
     rows = []
@@ -155,6 +161,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "linear-read": linear_read,
     "linear-amx": linear_amx,
     "linear-amx-float": linear_amx_float,
+    "linear-amx-int16": linear_amx_int16,
     "awq-device": awq_device,
     "gru-device": gru_device,
     "conv-warpgroups": conv_warpgroups,
