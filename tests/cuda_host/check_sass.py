@@ -141,7 +141,7 @@ MEANT = {
     "static_depthwise_kernel": ("IDP.4A",),
     "static_gemm_kernel": ("IMMA.16832.S8", "LDGSTS"),
     "static_pack_kernel": ("STG*.128",),
-    "static_wgmma_kernel": ("IGMMA.64x", "UBLKCP", "LDGSTS"),
+    "static_wgmma_kernel": ("IGMMA.64x", "UTMALDG.2D", "UTMALDG.4D.IM2COL"),
     "weight_sums_kernel": ("IDP.4A",),
     "sm90_float_wgmma_kernel": ("HGMMA.64x64x16.F32", "UTMALDG.2D", "FFMA", "LOP3"),
     "sm90_int8_wgmma_kernelINS0_8GemmRows": ("IGMMA.64x", "UBLKCP", "UTMALDG", "I2FP"),

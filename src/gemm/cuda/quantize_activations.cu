@@ -292,6 +292,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     if (valid) add_run<kMode>(of, values[0], magnitude);
     reduce<kMode>(of, lanes);
     const BlockTerms terms = terms_of<kMode>(a, row, p < out.blocks ? p : 0, of);
+    ptx::wait_for_earlier_kernels();  // see QuantizedRows::overlap; behind the loop it would cost registers
     std::uint32_t words[kRun / 4] = {};
     std::int32_t sum = 0;
     if (valid && terms.block.inverse != 0.0f) sum = encode_run<kMode>(values[0], terms.block, words);
@@ -301,7 +302,6 @@ __global__ void __launch_bounds__(kThreads, 4)
     if (first == 0) store_terms(out, place, p, terms, sum);  // first: their registers are free for the run's places
     store_run(out, place, p, first, words);
   }
-  if (out.overlap) ptx::wait_for_earlier_kernels();
 }
 
 // Codes of a given scale are clamped, as those with offsets.

@@ -37,7 +37,7 @@ struct QuantizedRows {
   ActivationTerms* terms = nullptr;  // [P, M], in the place of the three arrays of floats, which are then null
   int zero_code = 0;                 // of the weight, for terms
   // The kernel may overlap with those in front of it in the stream, which write neither x nor scales nor touch any of
-  // this memory: it waits for them at its end only, so that who waits for it waits for them as well.
+  // this memory: it waits for them before it stores, so that who waits for it waits for them as well.
   bool overlap = false;
   TiledRows
       tiled{};  // with a shift, in the place of every other order; there are no terms then, and no arrays of floats
