@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import typer.core
 
 import qcore
+from qcore._display.options_of_all import OptionsOfAll
 from qcore._display.terminal import make_console, make_table, write_json
 from qcore.bench import machine
 from qcore.bench.cases import OPERATORS, Case
@@ -30,15 +30,6 @@ SCHEMA = 2  # of benchmarks/results.py, which reads these files too
 _CASE_SECONDS, _WAIT_SECONDS, _SAMPLES = 20.0, 30.0, 15
 _QUICK_CASE_SECONDS, _QUICK_WAIT_SECONDS, _QUICK_SAMPLES, _QUICK_MEBIBYTES = 1.0, 2.0, 5, 64
 _WIDTH = 116  # of tables, in narrower terminals too
-
-
-class _Commands(typer.core.TyperGroup):
-    """Passes options that no command precedes to `all`: `qcore bench --quick`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0].startswith("-") and args[0] not in ("-h", "--help"):
-            args = ["all", *args]
-        return super().parse_args(ctx, args)
 
 
 bench = typer.Typer(
@@ -57,7 +48,7 @@ bench = typer.Typer(
     """,
     rich_markup_mode=None,
     no_args_is_help=True,
-    cls=_Commands,
+    cls=OptionsOfAll,
 )
 
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="For every library; one per CPU by default.")]
