@@ -203,30 +203,26 @@ void check(const Case& c) {
   const bool floating = c.compute == ComputeMode::floating;
   ASSERT_EQ(sm80_float_implicit_gemm_unsupported_reason(problem) == nullptr, floating && c.implicit_gemm)
       << describe(c);
-  if (floating && c.implicit_gemm) {
+  const auto run_float = [&](Kernel kernel, const Conv2dBounds& bounds) {
     const std::vector<float> tolerance = tolerances(c, x, expected, weight.packed());
-    for (const std::int64_t enough_tiles : {1, 2, 1000}) {
-      if (enough_tiles < 1000 && !c.large_tiles) continue;
-      Conv2dBounds bounds = c.bounds;
-      bounds.enough_tiles = enough_tiles;
-      std::vector<char> given = result(run_sm80_float_implicit_gemm, bounds);
-      settle(expected, tolerance, expected.bytes, given);
-      expect_same(expected.bytes, given, c.y_dtype, c);
-    }
+    std::vector<char> given = result(kernel, bounds);
+    settle(expected, tolerance, expected.bytes, given);
+    expect_same(expected.bytes, given, c.y_dtype, c);
+  };
+  for (const std::int64_t enough_tiles : {1, 2, 1000}) {
+    if (!floating || !c.implicit_gemm || (enough_tiles < 1000 && !c.large_tiles)) continue;
+    Conv2dBounds bounds = c.bounds;
+    bounds.enough_tiles = enough_tiles;
+    run_float(run_sm80_float_implicit_gemm, bounds);
   }
   const bool of_warpgroups = floating && c.implicit_gemm && c.x_dtype != DType::f32 && c.scheme == Scheme::symmetric &&
                              c.window.groups == 1 && c.channels % 64 == 0 && c.x_order == ImageOrder::channels_last &&
                              c.channels % block == 0 && (block == c.channels || block % 32 == 0);
   ASSERT_EQ(sm90_float_implicit_gemm_unsupported_reason(problem) == nullptr, of_warpgroups) << describe(c);
-  if (of_warpgroups) {
-    const std::vector<float> tolerance = tolerances(c, x, expected, weight.packed());
-    for (const int spread : {-1, 0, 1}) {
-      Conv2dBounds bounds = c.bounds;
-      bounds.tile = spread;
-      std::vector<char> given = result(run_sm90_float_implicit_gemm, bounds);
-      settle(expected, tolerance, expected.bytes, given);
-      expect_same(expected.bytes, given, c.y_dtype, c);
-    }
+  for (const int spread : {-1, 0, 1}) {
+    Conv2dBounds bounds = c.bounds;
+    bounds.tile = spread;
+    if (of_warpgroups) run_float(run_sm90_float_implicit_gemm, bounds);
   }
   const bool depthwise = c.window.groups == c.channels && c.window.groups == c.outputs;
   ASSERT_EQ(conv2d_depthwise_unsupported_reason(problem) == nullptr, depthwise) << describe(c);

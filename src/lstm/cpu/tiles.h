@@ -31,7 +31,7 @@ struct LstmTiles : RecurrentTiles<V, Dot, kLstmGates, SignedInputs> {
     alignas(64) std::int32_t next_c[kMaxRows][kLanes];
     alignas(64) Codes gates[kLstmGates], c_tanh;
     alignas(64) std::int32_t o_argument[kMaxRows][kLanes];  // of cells with peepholes, until c' is known
-    // Of the scalar cell.
+    // Only the scalar cell uses these.
     alignas(64) std::int32_t wx[kMaxRows][kLstmGates][kLanes], rh[kMaxRows][kLstmGates][kLanes], m[kMaxRows][kLanes];
   };
 

@@ -31,14 +31,15 @@ QCORE_NUMERIC typename L::F load_lanes(const typename ElementOf<kElement>::Type*
   }
 }
 
-template <class L, LutElement kElement, bool kPastCache>
-QCORE_NUMERIC void store_lanes(typename ElementOf<kElement>::Type* y, typename L::F x) {
+// The way past the caches is asked for at run time: as a template's parameter it would double the code of all tables.
+template <class L, LutElement kElement>
+QCORE_NUMERIC void store_lanes(typename ElementOf<kElement>::Type* y, typename L::F x, bool past_cache) {
   if constexpr (kElement == LutElement::f32) {
-    kPastCache ? L::stream(y, x) : L::store(y, x);
+    past_cache ? L::stream(y, x) : L::store(y, x);
   } else if constexpr (kElement == LutElement::f16) {
-    kPastCache ? L::stream_half(y, x) : L::store_half(y, x);
+    past_cache ? L::stream_half(y, x) : L::store_half(y, x);
   } else {
-    kPastCache ? L::stream_bfloat(y, x) : L::store_bfloat(y, x);
+    past_cache ? L::stream_bfloat(y, x) : L::store_bfloat(y, x);
   }
 }
 
@@ -105,12 +106,12 @@ QCORE_INLINE void look_up_blocks(std::int64_t count, const Table& table, const L
   }
 }
 
-template <class L, LutReduction kReduction, LutElement kElement, bool kPastCache, class Table>
+template <class L, LutReduction kReduction, LutElement kElement, class Table>
 void look_up_vectors(const typename ElementOf<kElement>::Type* x, typename ElementOf<kElement>::Type* y,
-                     std::int64_t count, const Table& table) {
+                     std::int64_t count, bool past_cache, const Table& table) {
   look_up_blocks<L, kReduction>(
       count, table, [&](std::int64_t i) { return load_lanes<L, kElement>(x + i); },
-      [&](std::int64_t i, typename L::F lanes) { store_lanes<L, kElement, kPastCache>(y + i, lanes); });
+      [&](std::int64_t i, typename L::F lanes) { store_lanes<L, kElement>(y + i, lanes, past_cache); });
 }
 
 // The first or last few elements go through a buffer: nothing beyond the end is touched.
@@ -119,7 +120,7 @@ void look_up_some(const typename ElementOf<kElement>::Type* x, typename ElementO
                   std::int64_t count, const Table& table) {
   alignas(64) typename ElementOf<kElement>::Type buffer[L::kWidth] = {};
   memcpy(buffer, x, static_cast<std::size_t>(count) * sizeof *x);
-  look_up_vectors<L, kReduction, kElement, false>(buffer, buffer, L::kWidth, table);
+  look_up_vectors<L, kReduction, kElement>(buffer, buffer, L::kWidth, false, table);
   memcpy(y, buffer, static_cast<std::size_t>(count) * sizeof *y);
 }
 
@@ -145,12 +146,8 @@ void look_up_elements(const LutRun& run, const Table& table) {
       x += n, y += n, count -= n, head -= n;
     }
   const std::int64_t whole = count / L::kWidth * L::kWidth;
-  if (run.past_cache) {
-    look_up_vectors<L, kReduction, kElement, true>(x, y, whole, table);
-    L::fence();
-  } else {
-    look_up_vectors<L, kReduction, kElement, false>(x, y, whole, table);
-  }
+  look_up_vectors<L, kReduction, kElement>(x, y, whole, run.past_cache, table);
+  if (run.past_cache) L::fence();
   if (whole < count) look_up_some<L, kReduction, kElement>(x + whole, y + whole, count - whole, table);
 }
 
@@ -192,12 +189,12 @@ void convert_elements(const void* from, void* to, std::int64_t count) {
   auto* x = static_cast<const typename ElementOf<kX>::Type*>(from);
   auto* y = static_cast<typename ElementOf<kY>::Type*>(to);
   const std::int64_t whole = count / L::kWidth * L::kWidth;
-  for (std::int64_t i = 0; i < whole; i += L::kWidth) store_lanes<L, kY, false>(y + i, load_lanes<L, kX>(x + i));
+  for (std::int64_t i = 0; i < whole; i += L::kWidth) store_lanes<L, kY>(y + i, load_lanes<L, kX>(x + i), false);
   if (whole == count) return;
   alignas(64) typename ElementOf<kX>::Type last_x[L::kWidth] = {};
   alignas(64) typename ElementOf<kY>::Type last_y[L::kWidth];
   memcpy(last_x, x + whole, static_cast<std::size_t>(count - whole) * sizeof *x);
-  store_lanes<L, kY, false>(last_y, load_lanes<L, kX>(last_x));
+  store_lanes<L, kY>(last_y, load_lanes<L, kX>(last_x), false);
   memcpy(y + whole, last_y, static_cast<std::size_t>(count - whole) * sizeof *y);
 }
 

@@ -50,29 +50,24 @@ QCORE_NUMERIC void read_ahead(const LutRow& row, std::int64_t i) {
 }
 
 // Stores value(i), lanes from element i on of a row of y. Lanes behind the end of the row are values of its padding.
-template <class L, LutElement kElement, bool kPastCache, class Value>
+template <class L, LutElement kElement, class Value>
 QCORE_INLINE void store_values(const LutRow& row, const Value& value) {
   auto* y = static_cast<typename ElementOf<kElement>::Type*>(row.y);
   const auto store_some = [&](std::int64_t i, std::int64_t count) {
     alignas(64) typename ElementOf<kElement>::Type some[L::kWidth];
-    store_lanes<L, kElement, false>(some, value(i));
+    store_lanes<L, kElement>(some, value(i), false);
     memcpy(y + i, some, static_cast<std::size_t>(count) * sizeof *y);
   };
   std::int64_t i = 0;
-  if constexpr (kPastCache)
+  if (row.past_cache)
     for (const std::int64_t head = before_line(y, row.count); i < head;) {
       const std::int64_t n = head - i < L::kWidth ? head - i : L::kWidth;
       store_some(i, n);
       i += n;
     }
-  for (; i + L::kWidth <= row.count; i += L::kWidth) store_lanes<L, kElement, kPastCache>(y + i, value(i));
+  for (; i + L::kWidth <= row.count; i += L::kWidth) store_lanes<L, kElement>(y + i, value(i), row.past_cache);
   if (i < row.count) store_some(i, row.count - i);
-  if constexpr (kPastCache) L::fence();
-}
-
-template <class L, LutElement kElement, class Value>
-QCORE_INLINE void store_values(const LutRow& row, const Value& value) {
-  row.past_cache ? store_values<L, kElement, true>(row, value) : store_values<L, kElement, false>(row, value);
+  if (row.past_cache) L::fence();
 }
 
 template <class L, class Value>

@@ -1,10 +1,11 @@
 #include "quantize/cpu/dequantize_lanes.h"
+#include "quantize/cpu/stream_x86.h"
 #include "simd/vector_avx2.h"
 
 namespace qcore {
 namespace {
 
-struct Codes : Avx2 {
+struct Codes : Streaming<Avx2> {
   template <int kBits>
   QCORE_NUMERIC Float codes(const std::uint8_t* words, std::int64_t word_bytes, std::int64_t i) {
     std::int32_t first, second;
@@ -18,17 +19,6 @@ struct Codes : Avx2 {
       return sub(to_float(_mm256_cvtepu8_epi32(both)), set1(128.0f));
     }
   }
-
-  static constexpr bool kStreams = true;
-  template <std::size_t kBytes>
-  QCORE_NUMERIC void stream(void* to, const void* from, bool whole) {
-    if (kBytes == 32 && whole)
-      return _mm256_stream_si256(static_cast<__m256i*>(to), _mm256_load_si256(static_cast<const __m256i*>(from)));
-    auto* pieces = static_cast<__m128i*>(to);
-    for (std::size_t i = 0; i < kBytes / sizeof *pieces; ++i)
-      _mm_stream_si128(pieces + i, _mm_load_si128(static_cast<const __m128i*>(from) + i));
-  }
-  static void fence() { _mm_sfence(); }
 };
 
 }  // namespace

@@ -77,7 +77,7 @@ class RowDequantizer {
  private:
   static constexpr std::int64_t kWordBytes = 4;
 
-  // Of a block's expanded codes, a byte each.
+  // Returns how many bytes the expanded codes of a block take, one for each code.
   std::int64_t expanded_bytes() const { return round_up(layout_.block_length(0), kWordBytes); }
 
   // Writes the codes of encoded blocks as words of 8 bits.

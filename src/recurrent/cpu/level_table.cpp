@@ -5,7 +5,7 @@
 namespace qcore {
 namespace {
 
-// What the kernels compute, in integers of 16 bits.
+// Computes a table's entry as the kernels do, in integers of 16 bits, so that every entry can be compared with it.
 std::int32_t entry(const LevelTable& table, std::int32_t index) {
   const int at = std::min<int>(std::max(index - table.start, 0), table.span);
   const int segment = at >> table.shift, rest = (at << (16 - table.shift)) & 0xffff;
@@ -34,7 +34,8 @@ std::optional<LevelTable> make_levels(const std::vector<std::int32_t>& codes) {
   for (std::int32_t n = 0; n < LevelTable::kLevels; ++n)
     table.next[n] = static_cast<std::uint16_t>(n < levels ? first[n + 1] - start : 65535);
 
-  // Of the function behind the codes a code's first index is the half below it; 256 for each level.
+  // Returns the unrounded function between two codes: it passes half a code at the first index of each code. A code has
+  // 256 steps.
   const auto line = [&](std::int32_t at) {
     const std::int32_t index = std::min(start + at, start + span), level = codes[index] - lowest;
     if (level == 0) return 0;

@@ -4,7 +4,7 @@
 #include "static/cuda/kernels.h"
 #include "static/cuda/requantized_channels.cuh"
 
-// What the products on tensor cores are told, of sm_75 and of sm_90: y = requantize(start + sum of x * w).
+// Arguments of the products on tensor cores of sm_75 and of sm_90, which compute y = requantize(start + sum of x * w).
 namespace qcore::static_gemm {
 
 constexpr int kChunk = 32;  // bytes of a pixel that a product takes

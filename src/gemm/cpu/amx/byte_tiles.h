@@ -71,7 +71,7 @@ struct AmxWords {
 // Places codes of 16 bits as AmxWords reads them, and nothing behind the block.
 struct StoreBytePlanes {
   QCORE_NUMERIC void store(std::int16_t* block, std::int64_t i, std::int64_t padded, __m512i codes) {
-    // Of each four words PackRows exchanges those in the middle, for dot products of words.
+    // PackRows exchanges the second and the third of every four words, for dot products of words; this undoes it.
     codes = _mm512_shufflehi_epi16(_mm512_shufflelo_epi16(codes, 0xd8), 0xd8);
     char* const upper = reinterpret_cast<char*>(block) + i;
     const std::int64_t left = padded - i;

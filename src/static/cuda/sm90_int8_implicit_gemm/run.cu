@@ -248,7 +248,8 @@ class Consumer {
     ptx::product_commit();
   }
 
-  // Of every two neighboring results one of two lanes takes both lanes' channels, the other lane the other result's.
+  // Two lanes that hold two channels each of the same two results exchange them: each then stores four channels of one
+  // result at once.
   __device__ __forceinline__ void store(int tile, const std::int64_t* places) const {
     const int tile_row = tile / a_.tile_columns, odd = group_ % 2;
     const std::int64_t n =
