@@ -106,8 +106,9 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     }
   };
 
-  // A part of one step of a problem's rows.
-  template <ShiftRounding kRounding, class Cell, Part kPart>
+  // Products, rescaling and stores of a part of one step of a problem's rows. They are most of the code, and here once
+  // for all cells.
+  template <ShiftRounding kRounding, Part kPart>
   class Step {
     // A cell that resets the state multiplies for one gate after the other, which takes code for one gate only.
     static constexpr int kProducts = kPart == Part::whole ? kGruGates : 1;
@@ -117,15 +118,13 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     Step(const GruLayer& layer, const StepTile& tile)
         : layer_(layer), tile_(tile), h_bias_(layer.state.input_bias + layer.h.zero) {}
 
-    void run() { Base::run_batches(layer_.size, tile_, *this); }
-
     void add(std::int64_t slice, std::int64_t first_row, std::int64_t rows) {
       const BytePlanes& states = kPart == Part::new_state ? tile_.second : tile_.h;
       if constexpr (kPart == Part::new_state) {
-        add_products<2>(layer_.second, states, slice, first_row, rows);
+        add_products(2, layer_.second, states, slice, first_row, rows);
       } else {
-        add_products<0>(layer_.state, states, slice, first_row, rows);
-        if constexpr (kPart == Part::gates) add_products<1>(layer_.reset_gate, states, slice, first_row, rows);
+        add_products(0, layer_.state, states, slice, first_row, rows);
+        if constexpr (kPart == Part::gates) add_products(1, layer_.reset_gate, states, slice, first_row, rows);
       }
       for (std::int64_t row = first_row; row < first_row + rows; ++row) {
         const int v = batch_.vectors++;
@@ -136,18 +135,20 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
       }
     }
 
-    void finish() {
-      if constexpr (kPart != Part::new_state) Cell::gates(layer_, batch_);
-      if constexpr (kPart != Part::gates) Cell::new_state(layer_, batch_);
+   protected:
+    void finish_batch() {
       for (int v = 0; v < batch_.vectors; ++v) kPart == Part::gates ? store_reset(v) : store(v);
       batch_.vectors = 0;
     }
 
+    const GruLayer& layer_;
+    const StepTile& tile_;
+    Batch batch_;
+
    private:
-    // Computes W x and R h of the gates from kFirst on for the vectors that a batch gets next.
-    template <int kFirst>
-    void add_products(const CodeProduct& product, const BytePlanes& states, std::int64_t slice, std::int64_t first_row,
-                      std::int64_t rows) {
+    // Computes W x and R h of the gates from first_gate on for the vectors that a batch gets next.
+    void add_products(int first_gate, const CodeProduct& product, const BytePlanes& states, std::int64_t slice,
+                      std::int64_t first_row, std::int64_t rows) {
       Product::multiply(product, slice, states, first_row, rows, batch_.vectors, sums_);
       const I bias = V::set1(wx_bias(layer_));
       for (std::int64_t row = first_row; row < first_row + rows; ++row) {
@@ -155,10 +156,10 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
         I rh[kProducts];
         Product::template rescale<kRounding>(product, slice, sums_.parts[v], tile_.sums ? tile_.sums[row] : 0, rh);
         const std::int16_t* wx = tile_.wx + row * layer_.groups * kGruGates * kChannelGroup + gate_offset(slice);
-        unroll<kProducts>([&](auto i) QCORE_UNROLLED {
-          constexpr int kGate = kFirst + i.value;
-          V::store(batch_.rh[v][kGate], rh[i.value]);
-          V::store(batch_.wx[v][kGate], V::add(V::load_words(wx + kGate * kChannelGroup), bias));
+        repeat<kProducts>([&](int i) QCORE_UNROLLED {
+          const int gate = first_gate + i;
+          V::store(batch_.rh[v][gate], rh[i]);
+          V::store(batch_.wx[v][gate], V::add(V::load_words(wx + gate * kChannelGroup), bias));
         });
       }
     }
@@ -213,11 +214,23 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
       for (int lane = 0; lane < count; ++lane) to[lane * tile_.gates.stride] = active ? code(lane) : 0;
     }
 
-    const GruLayer& layer_;
-    const StepTile& tile_;
     const std::int32_t h_bias_;
     typename Product::Sums sums_;
-    Batch batch_;
+  };
+
+  // A part of one step with the stages of a cell.
+  template <ShiftRounding kRounding, class Cell, Part kPart>
+  class CellStep : public Step<kRounding, kPart> {
+   public:
+    using Step<kRounding, kPart>::Step;
+
+    void run() { Base::run_batches(this->layer_.size, this->tile_, *this); }
+
+    void finish() {
+      if constexpr (kPart != Part::new_state) Cell::gates(this->layer_, this->batch_);
+      if constexpr (kPart != Part::gates) Cell::new_state(this->layer_, this->batch_);
+      this->finish_batch();
+    }
   };
 
   template <ShiftRounding kRounding, template <class> class Stages>
@@ -226,11 +239,11 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     using Wide = VectorLanes<V, kRounding, true>;
     using Scalar = numerics::IntegerLanes<kRounding>;
     if (layer.width == LaneWidth::narrow)
-      Step<kRounding, VectorCell<Narrow, Stages<Narrow>>, Part::whole>(layer, tile).run();
+      CellStep<kRounding, VectorCell<Narrow, Stages<Narrow>>, Part::whole>(layer, tile).run();
     else if (layer.width == LaneWidth::wide_products)
-      Step<kRounding, VectorCell<Wide, Stages<Wide>>, Part::whole>(layer, tile).run();
+      CellStep<kRounding, VectorCell<Wide, Stages<Wide>>, Part::whole>(layer, tile).run();
     else
-      Step<kRounding, ScalarCell<Scalar, Stages<Scalar>>, Part::whole>(layer, tile).run();
+      CellStep<kRounding, ScalarCell<Scalar, Stages<Scalar>>, Part::whole>(layer, tile).run();
   }
 
   template <ShiftRounding kRounding>
@@ -248,9 +261,9 @@ struct GruTiles : RecurrentTiles<V, Dot, kGruGates, SignedInputs> {
     using L = VectorLanes<V, kRounding, true>;
     // Gates of the fused pipeline are those of the staged one with biases of 0, which it has here.
     if (kPart == Part::gates || layer.staged)
-      Step<kRounding, VectorCell<L, numerics::GruStagedResetCell<L>>, kPart>(layer, tile).run();
+      CellStep<kRounding, VectorCell<L, numerics::GruStagedResetCell<L>>, kPart>(layer, tile).run();
     else if constexpr (kPart != Part::gates)
-      Step<kRounding, VectorCell<L, numerics::GruFusedResetCell<L>>, kPart>(layer, tile).run();
+      CellStep<kRounding, VectorCell<L, numerics::GruFusedResetCell<L>>, kPart>(layer, tile).run();
   }
 
   template <Part kPart>

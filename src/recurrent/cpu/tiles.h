@@ -62,10 +62,12 @@ struct RecurrentTiles {
     return rows;
   }
 
-  // kSplit: interleaved partial sums where a few rows are too few chains of dependent instructions.
+  // kSplit: interleaved partial sums where a few rows are too few chains of dependent instructions. Out of line, so
+  // that sums and weights have all registers.
   template <int NW, int NX, int kRows, int kSplit>
-  static void multiply_rows(const std::int8_t* w, std::int64_t quads, const BytePlanes& u, std::int64_t first_row,
-                            std::int64_t first_vector, Sums& sums, WaitingLookUps* waiting) {
+  __attribute__((noinline)) static void multiply_rows(const std::int8_t* w, std::int64_t quads, const BytePlanes& u,
+                                                      std::int64_t first_row, std::int64_t first_vector, Sums& sums,
+                                                      WaitingLookUps* waiting) {
     constexpr int kParts = NW + NX - 1;
     constexpr std::int64_t kPlaneBytes = kChannelGroup * 4, kQuadBytes = kPlaneBytes * kGates * NW;
     I acc[kSplit][kRows][kGates][kParts];
@@ -86,13 +88,12 @@ struct RecurrentTiles {
           });
         });
         repeat<kRows>([&](int r) QCORE_UNROLLED {
-          unroll<NX>([&](auto j) QCORE_UNROLLED {
-            const auto four = Dot::spread(inputs + r * u.row_stride + j.value * u.plane_stride + 4 * s);
+          repeat<NX>([&](int j) QCORE_UNROLLED {
+            const auto four = Dot::spread(inputs + r * u.row_stride + j * u.plane_stride + 4 * s);
             repeat<kGates>([&](int g) QCORE_UNROLLED {
-              unroll<NW>([&](auto i) QCORE_UNROLLED {
-                // Plane 0 is the upper one.
-                constexpr int kPart = (NW - 1 - i.value) + (NX - 1 - j.value);
-                Dot::multiply(acc[s][r][g][kPart], four, weights[g][i.value]);
+              repeat<NW>([&](int i) QCORE_UNROLLED {
+                const int part = (NW - 1 - i) + (NX - 1 - j);  // plane 0 is the upper one
+                Dot::multiply(acc[s][r][g][part], four, weights[g][i]);
               });
             });
           });
@@ -149,45 +150,60 @@ struct RecurrentTiles {
     return slice / kSlices * kGates * kChannelGroup + slice % kSlices * kLanes;
   }
 
+  // Rounds and clamps; `whole` counts for ties where the total has lost a fraction.
+  template <ShiftRounding kRounding, bool kFraction>
+  QCORE_NUMERIC I rounded(const CodeProduct& product, std::int64_t at, I total, I whole) {
+    using Lanes = VectorLanes<V, kRounding, true>;
+    total = Lanes::template shifted<kFraction>(total, V::load(&product.right[at]), V::load(&product.halves[at]), whole);
+    return Lanes::clamped(total, product.range);
+  }
+
   // Codes less their zero point of one row's products. `input_sum` is that of its inputs, 0 where weights have one
   // plane.
   template <ShiftRounding kRounding>
   QCORE_NUMERIC void rescale(const CodeProduct& product, std::int64_t slice,
                              const std::int32_t (&parts)[kGates][kMaxParts][kLanes], std::int64_t input_sum,
                              I (&codes)[kGates]) {
-    using Lanes = VectorLanes<V, kRounding, true>;
-    const int count = product.weight_planes + product.input_planes - 1;
     const std::int32_t* narrow_offsets = SignedInputs ? product.narrow_signed_offsets : product.narrow_offsets;
-    const auto round = [&](I total, std::int64_t at, auto fraction, I whole) QCORE_UNROLLED {
-      total = Lanes::template shifted<fraction.value != 0>(total, V::load(&product.right[at]),
-                                                           V::load(&product.halves[at]), whole);
-      return Lanes::clamped(total, product.range);
-    };
-    if (product.rounds && product.narrow && count == 1) {  // without a test for each gate
-      unroll<kGates>([&](auto gate) QCORE_UNROLLED {
-        const std::int64_t at = gate_offset(slice) + gate.value * kChannelGroup;
-        const I total = V::add(V::load(parts[gate.value][0]), V::load(&narrow_offsets[at]));
-        codes[gate.value] = round(total, at, Index<false>{}, total);
+    if (product.rounds && product.narrow && product.weight_planes + product.input_planes == 2) {
+      repeat<kGates>([&](int gate) QCORE_UNROLLED {
+        const std::int64_t at = gate_offset(slice) + gate * kChannelGroup;
+        const I total = V::add(V::load(parts[gate][0]), V::load(&narrow_offsets[at]));
+        codes[gate] = rounded<kRounding, false>(product, at, total, total);
       });
       return;
     }
     const std::int64_t constant = input_sum * 128;  // of the offset of the lower plane of weights
-    const I upper = V::set1(static_cast<std::int32_t>(static_cast<std::uint32_t>(constant >> product.dropped_bits)));
     if (product.dropped_bits) {
+      const I upper = V::set1(static_cast<std::int32_t>(static_cast<std::uint32_t>(constant >> product.dropped_bits)));
       const std::int32_t* low_offsets = SignedInputs ? product.low_signed_offsets : product.low_offsets;
       const I lower = V::set1(static_cast<std::int32_t>(constant & 255));
-      unroll<kGates>([&](auto gate) QCORE_UNROLLED {
+      repeat<kGates>([&](int gate) QCORE_UNROLLED {
         // The total is 256 * (upper + part[1] + 256 * part[2]) + low.
-        const std::int64_t at = gate_offset(slice) + gate.value * kChannelGroup;
-        const auto& part = parts[gate.value];
+        const std::int64_t at = gate_offset(slice) + gate * kChannelGroup;
+        const auto& part = parts[gate];
         const I low = V::add(V::add(V::load(part[0]), V::load(&low_offsets[at])), lower);
         const I high = V::add(V::load(part[1]), V::shift_left(V::load(part[2]), 8));
         const I total = V::add(V::add(V::shift_right(low, 8), V::load(&narrow_offsets[at])), V::add(upper, high));
         const I whole = V::sign(V::sub(V::bit_and(low, V::set1(255)), V::set1(1)));
-        codes[gate.value] = round(total, at, Index<true>{}, whole);
+        codes[gate] = rounded<kRounding, true>(product, at, total, whole);
       });
       return;
     }
+    I of_parts[kGates];  // so that `codes` may stay in registers
+    rescale_parts<kRounding>(product, slice, parts, constant, of_parts);
+    repeat<kGates>([&](int gate) QCORE_UNROLLED { codes[gate] = of_parts[gate]; });
+  }
+
+  // The same for all other products, which are rare. Out of line, because it is long code.
+  template <ShiftRounding kRounding>
+  __attribute__((noinline)) static void rescale_parts(const CodeProduct& product, std::int64_t slice,
+                                                      const std::int32_t (&parts)[kGates][kMaxParts][kLanes],
+                                                      std::int64_t constant, I (&codes)[kGates]) {
+    using Lanes = VectorLanes<V, kRounding, true>;
+    const int count = product.weight_planes + product.input_planes - 1;
+    const std::int32_t* narrow_offsets = SignedInputs ? product.narrow_signed_offsets : product.narrow_offsets;
+    const I upper = V::set1(static_cast<std::int32_t>(static_cast<std::uint32_t>(constant)));
     const std::int64_t* offsets = SignedInputs ? product.signed_offsets : product.offsets;
     repeat<kGates>([&](int gate) QCORE_UNROLLED {
       const std::int64_t at = gate_offset(slice) + gate * kChannelGroup;
