@@ -1,7 +1,8 @@
 """Cuts of tables that are exactly 0 at 0, of functions that are not odd or whose best odd cuts a fit does not find.
 
 A straight segment goes through 0 exactly if 0 lies at a fraction k / 2^m of it and its entries are -k u and
-(2^m - k) u, u a power of two times a small integer. With sin and elu 0 is a cut, and its entry is 0.
+(2^m - k) u, u a power of two times a small integer. With sin, erf and elu 0 is a cut, and its entry is 0. The segment
+of square that has 0 inside is 0 at both ends, because its slope at 0 is 0.
 docs/notes/tables-and-quantization.md says how they were found.
 """
 
@@ -111,19 +112,35 @@ KEPT: dict[str, Kept] = {
     ),
     "erf": (
         (
-            -2.77148438,
-            -2.48828125,
-            -1.16210938,
-            -0.502441406,
-            -0.00647735596,
-            -0.00563898636,
-            0.23495777,
-            0.409667969,
-            1.14941406,
-            2.43164062,
-            2.80664062,
+            -65504.0,
+            -3.80273438,
+            -1.54199219,
+            -0.684570312,
+            -0.0059500346,
+            0.0,
+            0.0059500346,
+            0.684570312,
+            1.54199219,
+            3.80273438,
+            65504.0,
         ),
-        {129: -0.0063629150390625, 130: 0.0021209716796875},
+        {129: 0.0},
+    ),
+    "square": (
+        (
+            -255.875,
+            -194.875,
+            -10.484375,
+            -0.513671875,
+            -0.0282411929,
+            0.00864237547,
+            0.0977783203,
+            1.16210938,
+            16.328125,
+            210.375,
+            255.875,
+        ),
+        {121: 0.0, 122: 0.0},
     ),
     "elu": (
         (

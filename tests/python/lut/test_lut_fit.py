@@ -274,7 +274,7 @@ def test_range_reduction_is_for_whole_domains():
 
 
 BEST = {"silu": 9.127e-5, "gelu": 7.222e-5, "gelu_tanh": 7.184e-5, "mish": 8.302e-5, "tanh": 2.243e-5}
-BEST |= {"erf": 2.444e-5, "hardswish": 4.204e-5, "elu": 2.040e-5, "sin": 3.682e-5}
+BEST |= {"erf": 2.444e-5, "hardswish": 4.204e-5, "elu": 2.040e-5, "sin": 3.682e-5, "square": 1.9953e-3}
 """The mean errors of the best tables that were not exact at 0."""
 
 
@@ -286,7 +286,7 @@ def test_tables_are_exactly_0_at_0(name):
     assert accuracy(table, functions.FUNCTIONS[name]).of_table(table).mean <= 1.01 * BEST[name]
 
 
-@pytest.mark.parametrize(("name", "reduced"), [("tanh", None), ("sin", False), ("sin", True)])
+@pytest.mark.parametrize(("name", "reduced"), [("tanh", None), ("erf", None), ("sin", False), ("sin", True)])
 def test_tables_of_odd_functions_are_odd(name, reduced):
     table = lut.table(name, range_reduction=reduced)
     assert np.array_equal(table.values, -table.values[::-1])
