@@ -2,10 +2,6 @@
 
 #include <thread>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace qcore {
 namespace {
 
@@ -22,7 +18,7 @@ bool PhasedParallelFor::wait_for(std::int64_t done) {
       continue;
     }
 #if defined(__x86_64__)
-    _mm_pause();
+    __builtin_ia32_pause();  // without the header of all intrinsics, which takes long to parse
 #endif
   }
   return true;

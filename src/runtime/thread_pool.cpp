@@ -23,10 +23,6 @@
 #include "qcore/kernels.h"
 #include "runtime/check.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace qcore {
 namespace {
 
@@ -92,7 +88,7 @@ void poll_interrupt() {
 
 void pause() {
 #if defined(__x86_64__)
-  _mm_pause();
+  __builtin_ia32_pause();  // without the header of all intrinsics, which takes long to parse
 #else
   std::this_thread::yield();
 #endif
