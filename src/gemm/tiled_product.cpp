@@ -399,19 +399,19 @@ class TiledProduct {
     const RowView& y = product_.y;
     constexpr int kFloat = static_cast<int>(DType::f32);
     const std::int64_t placed = y.dtype == DType::f32 ? rows / kLine * kLine : 0, rest = rows - placed;
-    if (placed) kernels_.transpose(results, kFloat, row_length, placed, channels, y_ + offset, y.column_stride);
+    if (placed) kernels_.rows->transpose(results, kFloat, row_length, placed, channels, y_ + offset, y.column_stride);
     if (!rest) return;
     Scratch scratch;
     const std::int64_t stride = round_up(rest, kLine);
     float* turned = scratch.take<float>(channels * stride);
-    kernels_.transpose(results + placed * row_length, kFloat, row_length, rest, channels, turned, stride);
+    kernels_.rows->transpose(results + placed * row_length, kFloat, row_length, rest, channels, turned, stride);
     for (std::int64_t c = 0; c < channels; ++c)
       store_row(turned + c * stride, rest, offset + placed + c * y.column_stride);
   }
 
   void store_row(const float* values, std::int64_t count, std::int64_t offset) const {
-    kernels_.store_row(values, count, reinterpret_cast<char*>(y_) + offset * y_item_,
-                       static_cast<int>(product_.y.dtype));
+    kernels_.rows->store_row(values, count, reinterpret_cast<char*>(y_) + offset * y_item_,
+                             static_cast<int>(product_.y.dtype));
   }
 
   void store_one(float value, std::int64_t channel, std::int64_t offset) const {

@@ -27,7 +27,8 @@ QCORE_NUMERIC void unroll(F&& f) {
 }
 
 // Calls f(0), ..., f(N-1): the same code from a single function, which takes the compiler half the time, where an index
-// is part of no constant expression.
+// is part of no constant expression. What such a call passes on, even the count of a shift instruction, is a constant
+// once all is inlined, and should be an argument rather than a parameter of a template.
 template <int N, class F>
 QCORE_NUMERIC void repeat(F&& f) {
   if constexpr (N > 0) f(0);

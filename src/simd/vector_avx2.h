@@ -44,10 +44,7 @@ struct Avx2 {
     return _mm_and_si128(moved, _mm_set1_epi8(static_cast<char>(mask)));
   }
   QCORE_NUMERIC RowBytes row_or(RowBytes a, RowBytes b) { return _mm_or_si128(a, b); }
-  template <int part>
-  QCORE_NUMERIC Int widen_rows(RowBytes a) {
-    return _mm256_cvtepu8_epi32(part ? _mm_srli_si128(a, 8) : a);
-  }
+  QCORE_NUMERIC Int widen_rows(RowBytes a, int part) { return _mm256_cvtepu8_epi32(part ? _mm_srli_si128(a, 8) : a); }
   // Bytes of `kLanes` neighbors.
   QCORE_NUMERIC Int load_bytes(const void* p) {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
@@ -110,8 +107,8 @@ struct Avx2 {
   QCORE_NUMERIC Float nibbles(const float* numbers) { return set1(numbers[0]); }
 
   // The number that bits [shift, shift + Bits) of each lane stand for; bytes stand for themselves less 128.
-  template <int Bits, int shift>
-  QCORE_NUMERIC Float code_at(Int stored, Float lowest) {
+  template <int Bits>
+  QCORE_NUMERIC Float code_at(Int stored, int shift, Float lowest) {
     const Int code = bit_and(shift_right_32(stored, shift), set1((1 << Bits) - 1));
     return add(to_float(code), Bits == 4 ? lowest : set1(-128.0f));
   }

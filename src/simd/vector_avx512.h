@@ -41,10 +41,7 @@ struct Avx512 {
     return _mm_and_si128(moved, _mm_set1_epi8(static_cast<char>(mask)));
   }
   QCORE_NUMERIC RowBytes row_or(RowBytes a, RowBytes b) { return _mm_or_si128(a, b); }
-  template <int part>
-  QCORE_NUMERIC Int widen_rows(RowBytes a) {
-    return _mm512_cvtepu8_epi32(a);
-  }
+  QCORE_NUMERIC Int widen_rows(RowBytes a, int) { return _mm512_cvtepu8_epi32(a); }
   QCORE_NUMERIC Int load_bytes(const void* p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   }
@@ -87,9 +84,9 @@ struct Avx512 {
 
   // The number that bits [shift, shift + Bits) of each lane stand for. Nibbles are looked up: a permutation's index has
   // four bits. Bytes, which stand for themselves less 128, become floats as the lowest bits of 2^23.
-  template <int Bits, int shift>
-  QCORE_NUMERIC Float code_at(Int stored, Float nibbles) {
-    const Int low = shift ? shift_right_32(stored, shift) : stored;
+  template <int Bits>
+  QCORE_NUMERIC Float code_at(Int stored, int shift, Float nibbles) {
+    const Int low = shift ? shift_right_32(stored, static_cast<unsigned>(shift)) : stored;
     if constexpr (Bits == 4) {
       return _mm512_permutexvar_ps(low, nibbles);
     } else {

@@ -69,8 +69,7 @@ struct Generic128 {
     return bit_and(moved, set1(mask * 0x01010101));
   }
   QCORE_NUMERIC RowBytes row_or(RowBytes a, RowBytes b) { return bit_or(a, b); }
-  template <int part>
-  QCORE_NUMERIC Int widen_rows(RowBytes a) {
+  QCORE_NUMERIC Int widen_rows(RowBytes a, int part) {
     const Words words = part < 2 ? bytes_low(a) : bytes_high(a);
     return part % 2 ? words_high(words) : words_low(words);
   }
@@ -151,8 +150,8 @@ struct Generic128 {
   static constexpr bool kLooksUpNibbles = false;
   QCORE_NUMERIC Float nibbles(const float* numbers) { return set1(numbers[0]); }
 
-  template <int Bits, int shift>
-  QCORE_NUMERIC Float code_at(Int stored, Float lowest) {
+  template <int Bits>
+  QCORE_NUMERIC Float code_at(Int stored, int shift, Float lowest) {
     const Int code = bit_and(shift_right_32(stored, shift), set1((1 << Bits) - 1));
     return add(to_float(code), Bits == 4 ? lowest : set1(-128.0f));
   }

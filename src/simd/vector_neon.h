@@ -44,15 +44,14 @@ struct Neon {
     return vandq_u8(moved, vdupq_n_u8(static_cast<std::uint8_t>(mask)));
   }
   QCORE_NUMERIC RowBytes row_or(RowBytes a, RowBytes b) { return vorrq_u8(a, b); }
-  template <int part>
-  QCORE_NUMERIC Int widen_rows(RowBytes a) {
+  QCORE_NUMERIC Int widen_rows(RowBytes a, int part) {
     const uint16x8_t words = part < 2 ? vmovl_u8(vget_low_u8(a)) : vmovl_high_u8(a);
     return vreinterpretq_s32_u32(part % 2 ? vmovl_high_u16(words) : vmovl_u16(vget_low_u16(words)));
   }
   QCORE_NUMERIC Int load_bytes(const void* p) {
     std::uint32_t four;
     memcpy(&four, p, 4);
-    return widen_rows<0>(vreinterpretq_u8_u32(vdupq_n_u32(four)));
+    return widen_rows(vreinterpretq_u8_u32(vdupq_n_u32(four)), 0);
   }
   QCORE_NUMERIC Float as_float(Int a) { return vreinterpretq_f32_s32(a); }
   QCORE_NUMERIC Int as_int(Float a) { return vreinterpretq_s32_f32(a); }
@@ -93,8 +92,8 @@ struct Neon {
   static constexpr bool kLooksUpNibbles = false;
   QCORE_NUMERIC Float nibbles(const float* numbers) { return set1(numbers[0]); }
 
-  template <int Bits, int shift>
-  QCORE_NUMERIC Float code_at(Int stored, Float lowest) {
+  template <int Bits>
+  QCORE_NUMERIC Float code_at(Int stored, int shift, Float lowest) {
     const Int code = bit_and(shift_right_32(stored, shift), set1((1 << Bits) - 1));
     return add(to_float(code), Bits == 4 ? lowest : set1(-128.0f));
   }

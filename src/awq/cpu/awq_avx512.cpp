@@ -23,7 +23,7 @@ struct AwqVector512 : Avx512 {
     return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(set1(numerics::kAwqBiasBits), spread, set1(15), kOrOfAnd));
   }
   QCORE_NUMERIC Float code(Int spread) {
-    return code_at<4, 0>(spread, _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7));
+    return code_at<4>(spread, 0, _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7));
   }
   template <bool stream>
   QCORE_NUMERIC void store_pair(std::uint16_t* to, Float a, Float b) {

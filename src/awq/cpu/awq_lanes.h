@@ -127,9 +127,9 @@ void awq_pack_panel(const AwqRows& rows, std::uint8_t* steps) {
   for (std::int64_t first = 0; first < rows.rows; first += kStepRows, steps += kStepBytes)
     for (std::int64_t column = 0; column < rows.columns; column += V::kLanes) {
       typename V::Int lanes = V::set1(0);
-      unroll<kStepRows>([&](auto k) QCORE_UNROLLED {
-        constexpr int shift = 8 * (k.value % 4) + k.value / 4 * 4;
-        const std::uint32_t* words = rows.words + (first + k.value) * rows.row_words + column / V::kLanes;
+      repeat<kStepRows>([&](int k) QCORE_UNROLLED {
+        const int shift = 8 * (k % 4) + k / 4 * 4;
+        const std::uint32_t* words = rows.words + (first + k) * rows.row_words + column / V::kLanes;
         const typename V::Int nibble = V::bit_and(V::spread(words), V::set1(15));
         lanes = V::bit_or(lanes, V::shift_left_32(nibble, shift));
       });

@@ -21,7 +21,7 @@ struct Lanes : Avx2 {
 
 }  // namespace
 
-extern const BlockKernels kDepthwiseAvx2 = block_kernels<DepthwiseTiles<Lanes, false>, 4, 1, 4>();
-extern const BlockKernels kDepthwiseFloatAvx2 = block_kernels<DepthwiseTiles<Lanes, true>, 4, 1, 4>();
+extern const BlockKernels kDepthwiseAvx2 = block_kernels<DepthwiseTiles<Lanes, false>, 4, 1, 4>(kRowsAvx2);
+extern const BlockKernels kDepthwiseFloatAvx2 = block_kernels<DepthwiseTiles<Lanes, true>, 4, 1, 4>(kRowsAvx2);
 
 }  // namespace qcore

@@ -19,7 +19,7 @@ struct Lanes : Avx512 {
 
 }  // namespace
 
-extern const BlockKernels kDepthwiseAvx512 = block_kernels<DepthwiseTiles<Lanes, false>, 6, 2, 12>();
-extern const BlockKernels kDepthwiseFloatAvx512 = block_kernels<DepthwiseTiles<Lanes, true>, 6, 2, 12>();
+extern const BlockKernels kDepthwiseAvx512 = block_kernels<DepthwiseTiles<Lanes, false>, 6, 2, 12>(kRowsAvx512);
+extern const BlockKernels kDepthwiseFloatAvx512 = block_kernels<DepthwiseTiles<Lanes, true>, 6, 2, 12>(kRowsAvx512);
 
 }  // namespace qcore

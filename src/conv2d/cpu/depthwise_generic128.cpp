@@ -16,7 +16,8 @@ struct Lanes : Generic128 {
 
 }  // namespace
 
-extern const BlockKernels kDepthwiseGeneric128 = block_kernels<DepthwiseTiles<Lanes, false>, 5, 1, 5>();
-extern const BlockKernels kDepthwiseFloatGeneric128 = block_kernels<DepthwiseTiles<Lanes, true>, 5, 1, 5>();
+extern const BlockKernels kDepthwiseGeneric128 = block_kernels<DepthwiseTiles<Lanes, false>, 5, 1, 5>(kRowsGeneric128);
+extern const BlockKernels kDepthwiseFloatGeneric128 =
+    block_kernels<DepthwiseTiles<Lanes, true>, 5, 1, 5>(kRowsGeneric128);
 
 }  // namespace qcore

@@ -18,7 +18,7 @@ struct Lanes : Neon {
 
 }  // namespace
 
-extern const BlockKernels kDepthwiseNeon = block_kernels<DepthwiseTiles<Lanes, false>, 5, 1, 5>();
-extern const BlockKernels kDepthwiseFloatNeon = block_kernels<DepthwiseTiles<Lanes, true>, 5, 1, 5>();
+extern const BlockKernels kDepthwiseNeon = block_kernels<DepthwiseTiles<Lanes, false>, 5, 1, 5>(kRowsNeon);
+extern const BlockKernels kDepthwiseFloatNeon = block_kernels<DepthwiseTiles<Lanes, true>, 5, 1, 5>(kRowsNeon);
 
 }  // namespace qcore

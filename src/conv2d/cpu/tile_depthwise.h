@@ -50,10 +50,9 @@ struct Depthwise {
         const typename V::Int stored = V::load(t.codes + panel * t.layout->panel_bytes() + at * 4 * V::kLanes);
         Float weight;
         if constexpr (Decode)
-          weight = Weights::template decode<0>(stored, Weights::block_of(t, static_cast<int>(vector), 0),
-                                               V::nibbles(t.nibbles));
+          weight = Weights::decode(stored, 0, Weights::block_of(t, static_cast<int>(vector), 0), V::nibbles(t.nibbles));
         else
-          weight = V::mul(largest, V::template code_at<Bits, 0>(stored, V::nibbles(t.nibbles)));
+          weight = V::mul(largest, V::template code_at<Bits>(stored, 0, V::nibbles(t.nibbles)));
         V::store(out, weight);
         out += V::kLanes;
       }
@@ -155,16 +154,16 @@ struct DepthwiseTile {
       unroll<Results + kTaps - 1>([&](auto at) QCORE_UNROLLED {
         constexpr int kTap = at.value < kTaps ? at.value : kTaps - 1;
         const char* row = t.x_offset + pixels[kTap * t.tap_stride + at.value - kTap];
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-          const Float x = V::load(reinterpret_cast<const float*>(row) + v.value * V::kLanes);
-          unroll<kTaps>([&](auto column) QCORE_UNROLLED {
-            constexpr int kResult = at.value - column.value;
-            if constexpr (kResult >= 0 && kResult < Results) {
-              Float& total = y[kResult][v.value];
+        repeat<kVectors>([&](int v) QCORE_UNROLLED {
+          const Float x = V::load(reinterpret_cast<const float*>(row) + v * V::kLanes);
+          repeat<kTaps>([&](int column) QCORE_UNROLLED {
+            const int result = at.value - column;
+            if (result >= 0 && result < Results) {
+              Float& total = y[result][v];
               if constexpr (Decoded)
-                total = V::add(total, V::mul(x, weight[column.value][v.value]));
+                total = V::add(total, V::mul(x, weight[column][v]));
               else
-                total = V::fma(weight[column.value][v.value], x, total);
+                total = V::fma(weight[column][v], x, total);
             }
           });
         });
@@ -181,9 +180,9 @@ struct DepthwiseTile {
   QCORE_NUMERIC void add_taps(const BlockTileArguments& t) {
     const std::int64_t taps = t.layout->taps;
     Float y[Results][kVectors], offsets[kVectors];
-    unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-      if constexpr (Offsets) offsets[v.value] = load_parameters<V>(t.offsets, v.value * V::kLanes);
-      repeat<Results>([&](int r) QCORE_UNROLLED { y[r][v.value] = V::set1(0.0f); });
+    repeat<kVectors>([&](int v) QCORE_UNROLLED {
+      if constexpr (Offsets) offsets[v] = load_parameters<V>(t.offsets, v * V::kLanes);
+      repeat<Results>([&](int r) QCORE_UNROLLED { y[r][v] = V::set1(0.0f); });
     });
     const char* const* pixels = t.x;
     const float* w = t.weights;
@@ -192,16 +191,16 @@ struct DepthwiseTile {
       repeat<kVectors>([&](int v) QCORE_UNROLLED { weight[v] = weight_of(t, w, v); });
       repeat<Results>([&](int r) QCORE_UNROLLED {
         const char* row = t.x_offset + pixels[r];
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-          Float& total = y[r][v.value];
-          const Float x = V::load(reinterpret_cast<const float*>(row) + v.value * V::kLanes);
+        repeat<kVectors>([&](int v) QCORE_UNROLLED {
+          Float& total = y[r][v];
+          const Float x = V::load(reinterpret_cast<const float*>(row) + v * V::kLanes);
           if constexpr (Decoded)
-            total = V::add(total, V::mul(x, weight[v.value]));
+            total = V::add(total, V::mul(x, weight[v]));
           else
-            total = V::fma(weight[v.value], x, total);
+            total = V::fma(weight[v], x, total);
           if constexpr (Offsets)
-            total = V::fma(V::load(reinterpret_cast<const float*>(row + t.codes_at) + v.value * V::kLanes),
-                           offsets[v.value], total);
+            total =
+                V::fma(V::load(reinterpret_cast<const float*>(row + t.codes_at) + v * V::kLanes), offsets[v], total);
         });
       });
     }

@@ -189,7 +189,7 @@ class EncodedPanels {
     a.to = to;
     a.to_panel = a.groups * Planes::kGroup * PackedLayout::kStepBytes;
     a.panels = t.panels;
-    kernels_.expand_codes(a);
+    kernels_.rows->expand_codes(a);
     t.codes = to;
     t.panel_bytes = a.to_panel;
   }
@@ -220,7 +220,7 @@ class EncodedPanels {
     a.factor = encoding.tensor_scale;
     a.prefetch_distance = panels_ * a.from_panel;
     a.prefetch_supers = panels_ * a.super_panel;
-    kernels_.expand_parameters(a);
+    kernels_.rows->expand_parameters(a);
     return {to, false};
   }
 

@@ -28,22 +28,21 @@ struct Expand {
   };
 
   // Bits [from, from + width) of each byte, moved to begin at bit `to`.
-  template <int from, int to, int width>
-  QCORE_NUMERIC Int field(Int bytes) {
-    constexpr std::uint32_t kMask = ((1u << width) - 1) << to;
+  QCORE_NUMERIC Int field(Int bytes, int from, int to, int width) {
+    const std::uint32_t mask = ((1u << width) - 1) << to;
     const Int moved = from > to ? V::shift_right_16(bytes, from > to ? from - to : 0)
                                 : V::shift_left_16(bytes, to > from ? to - from : 0);
-    return V::bit_and(moved, V::set1(static_cast<int>(kMask * 0x01010101u)));
+    return V::bit_and(moved, V::set1(static_cast<int>(mask * 0x01010101u)));
   }
 
   // The stored codes u of step `at` of a group.
-  template <int Bits, int at>
-  QCORE_NUMERIC Int code(const GroupPlanes<Bits>& planes) {
+  template <int Bits>
+  QCORE_NUMERIC Int code(const GroupPlanes<Bits>& planes, int at) {
     constexpr int kLowTwo = Bits & 4, kLowOne = Bits & 6;  // where planes of 2 bits and of 1 begin in a number
     Int u = V::set1(0);
-    if constexpr (Bits & 4) u = V::bit_or(u, field<4 * (at % 2), 0, 4>(planes.four[at / 2]));
-    if constexpr (Bits & 2) u = V::bit_or(u, field<2 * (at % 4), kLowTwo, 2>(planes.two[at / 4]));
-    if constexpr (Bits & 1) u = V::bit_or(u, field<at, kLowOne, 1>(planes.one[0]));
+    if constexpr (Bits & 4) u = V::bit_or(u, field(planes.four[at / 2], 4 * (at % 2), 0, 4));
+    if constexpr (Bits & 2) u = V::bit_or(u, field(planes.two[at / 4], 2 * (at % 4), kLowTwo, 2));
+    if constexpr (Bits & 1) u = V::bit_or(u, field(planes.one[0], at, kLowOne, 1));
     return u;
   }
 
@@ -59,10 +58,9 @@ struct Expand {
           repeat<Bits>([&](int i) QCORE_UNROLLED {
             __builtin_prefetch(from + a.prefetch_distance + i * PackedLayout::kStepBytes, 0, 2);
           });
-        unroll<static_cast<int>(kGroup)>([&](auto i) QCORE_UNROLLED {
-          const Int u = code<Bits, i.value>(planes);
-          V::store(to + i.value * PackedLayout::kStepBytes + part,
-                   LookedUp ? V::look_up(table, u) : V::add_bytes(u, shift));
+        repeat<static_cast<int>(kGroup)>([&](int i) QCORE_UNROLLED {
+          const Int u = code<Bits>(planes, i);
+          V::store(to + i * PackedLayout::kStepBytes + part, LookedUp ? V::look_up(table, u) : V::add_bytes(u, shift));
         });
       }
       from += Bits * PackedLayout::kStepBytes;
@@ -103,8 +101,8 @@ struct Expand {
   static constexpr int kVectors = static_cast<int>(kRows) / V::kLanes;
 
   // Numbers of 4 or 6 bits of vector `at` of a group: a byte for each row.
-  template <int Bits, int at>
-  QCORE_NUMERIC typename V::RowBytes number(const std::uint8_t* group) {
+  template <int Bits>
+  QCORE_NUMERIC typename V::RowBytes number(const std::uint8_t* group, int at) {
     const auto low = V::row_field(V::load_rows(group + at / 2 * kRows), at % 2 * 4, 15);
     if constexpr (Bits == 4) return low;
     return V::row_or(low, V::row_field(V::load_rows(group + (4 + at / 4) * kRows), at % 4 * 2 - 4, 48));
@@ -122,8 +120,8 @@ struct Expand {
     for (data += first / kGroup * (Bits * kRows); first < a.end_block; first += kGroup, data += Bits * kRows) {
       __builtin_prefetch(data + a.prefetch_distance, 0, 2);
       if constexpr (Bits > 4) __builtin_prefetch(data + a.prefetch_distance + PackedLayout::kStepBytes, 0, 2);
-      unroll<static_cast<int>(kGroup)>([&](auto i) QCORE_UNROLLED {
-        const std::int64_t p = first + i.value;
+      repeat<static_cast<int>(kGroup)>([&](int i) QCORE_UNROLLED {
+        const std::int64_t p = first + i;
         if (p < a.first_block || p >= a.end_block) return;
         if (!ZeroPoints && p == next_super) {
           const std::int64_t at = p / a.super_block;
@@ -135,16 +133,16 @@ struct Expand {
         }
         typename V::RowBytes rows;
         if constexpr (Bits == 8)
-          rows = V::load_rows(data + i.value * kRows);
+          rows = V::load_rows(data + i * kRows);
         else
-          rows = number<Bits, i.value>(data);
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-          const std::int64_t place = (p - a.first_block) * kRows + v.value * V::kLanes;
-          const Float integer = V::to_float(V::template widen_rows<v.value>(rows));
+          rows = number<Bits>(data, i);
+        repeat<kVectors>([&](int v) QCORE_UNROLLED {
+          const std::int64_t place = (p - a.first_block) * kRows + v * V::kLanes;
+          const Float integer = V::to_float(V::widen_rows(rows, v));
           if constexpr (ZeroPoints)
             V::store(to + place, V::mul(V::load(scales + place), V::sub(zero, integer)));
           else
-            V::store(to + place, V::mul(factors[v.value], V::sub(integer, zero)));
+            V::store(to + place, V::mul(factors[v], V::sub(integer, zero)));
         });
       });
     }
@@ -240,17 +238,16 @@ struct IntegerGroup {
       });
       return;
     }
-    unroll<2>([&](auto half) QCORE_UNROLLED {
+    repeat<2>([&](int half) QCORE_UNROLLED {
       typename V::Int two;
-      if constexpr (Bits == 6) two = V::load_bytes(group + (4 + half.value) * kRows);
-      unroll<2>([&](auto pair) QCORE_UNROLLED {
-        constexpr int kAt = 4 * half.value + 2 * pair.value;
-        const auto four = V::load_bytes(group + kAt / 2 * kRows);
-        unroll<2>([&](auto i) QCORE_UNROLLED {
-          Float number = V::template code_at<4, 4 * i.value>(four, low);
-          if constexpr (Bits == 6)
-            number = V::add(number, V::template code_at<4, 4 * pair.value + 2 * i.value>(two, high));
-          V::store(to + (kAt + i.value) * kRows, V::mul(factor, number));
+      if constexpr (Bits == 6) two = V::load_bytes(group + (4 + half) * kRows);
+      repeat<2>([&](int pair) QCORE_UNROLLED {
+        const int at = 4 * half + 2 * pair;
+        const auto four = V::load_bytes(group + at / 2 * kRows);
+        repeat<2>([&](int i) QCORE_UNROLLED {
+          Float number = V::template code_at<4>(four, 4 * i, low);
+          if constexpr (Bits == 6) number = V::add(number, V::template code_at<4>(two, 4 * pair + 2 * i, high));
+          V::store(to + (at + i) * kRows, V::mul(factor, number));
         });
       });
     });

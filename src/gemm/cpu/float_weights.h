@@ -23,9 +23,8 @@ struct FloatWeights {
   }
 
   // Returns numerics::decode() of the k-th code in each lane of a step; `nibbles` are V::nibbles() of the weight's.
-  template <int k>
-  QCORE_NUMERIC Float decode(Int stored, const Block& block, Float nibbles) {
-    return V::fma(block.scale, V::template code_at<Bits, k % 4 * 8 + k / 4 * 4>(stored, nibbles), block.offset);
+  QCORE_NUMERIC Float decode(Int stored, int k, const Block& block, Float nibbles) {
+    return V::fma(block.scale, V::template code_at<Bits>(stored, k % 4 * 8 + k / 4 * 4, nibbles), block.offset);
   }
 };
 

@@ -44,10 +44,13 @@ struct DotNibbles {
 
 }  // namespace
 
+extern const RowFunctions kRowsAvx2 = row_functions<Avx2>();
+
 extern const BlockKernels kInt8Avx2 =
-    block_kernels<IntegerTiles<Avx2, DotWords<65536>, 8, 8, EncodedTile<Avx2, DotWords<65536>, 2, 1>>, 4, 1, 4>();
-extern const BlockKernels kInt8W4Avx2 = block_kernels<IntegerTiles<Avx2, DotNibbles, 4, 4>, 4, 1, 4>();
-extern const BlockKernels kInt16Avx2 = block_kernels<IntegerTiles<Avx2, DotWords<256>>, 4, 1, 4>();
-extern const BlockKernels kFloatAvx2 = block_kernels<FloatTiles<Avx2>, 4, 1, 4>();
+    block_kernels<IntegerTiles<Avx2, DotWords<65536>, 8, 8, EncodedTile<Avx2, DotWords<65536>, 2, 1>>, 4, 1, 4>(
+        kRowsAvx2);
+extern const BlockKernels kInt8W4Avx2 = block_kernels<IntegerTiles<Avx2, DotNibbles, 4, 4>, 4, 1, 4>(kRowsAvx2);
+extern const BlockKernels kInt16Avx2 = block_kernels<IntegerTiles<Avx2, DotWords<256>>, 4, 1, 4>(kRowsAvx2);
+extern const BlockKernels kFloatAvx2 = block_kernels<FloatTiles<Avx2>, 4, 1, 4>(kRowsAvx2);
 
 }  // namespace qcore

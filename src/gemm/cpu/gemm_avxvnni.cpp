@@ -41,7 +41,7 @@ struct DotWords {
 }  // namespace
 
 extern const BlockKernels kInt8AvxVnni =
-    block_kernels<IntegerTiles<Avx2, DotBytes, 8, 4, EncodedTile<Avx2, DotBytes, 2, 1>>, 5, 1, 5>();
-extern const BlockKernels kInt16AvxVnni = block_kernels<IntegerTiles<Avx2, DotWords>, 5, 1, 5>();
+    block_kernels<IntegerTiles<Avx2, DotBytes, 8, 4, EncodedTile<Avx2, DotBytes, 2, 1>>, 5, 1, 5>(kRowsAvx2);
+extern const BlockKernels kInt16AvxVnni = block_kernels<IntegerTiles<Avx2, DotWords>, 5, 1, 5>(kRowsAvx2);
 
 }  // namespace qcore

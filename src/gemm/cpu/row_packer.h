@@ -71,11 +71,11 @@ class RowPacker {
       for (std::int64_t row = 0; row < count; ++row) copy_codes(offset + row * x_.row_stride(), copy + row * stride);
     } else if (x_.column_stride != 1 && x_.row_stride() == 1) {
       const char* data = static_cast<const char*>(x_.data) + offset * item_size(x_.dtype);
-      kernels_.transpose(data, dtype, x_.column_stride, channels_, count, copy, stride);
+      kernels_.rows->transpose(data, dtype, x_.column_stride, channels_, count, copy, stride);
     } else if (x_.column_stride == 1) {
       for (std::int64_t row = 0; row < count; ++row)
-        kernels_.widen(static_cast<const std::uint16_t*>(x_.data) + offset + row * x_.row_stride(), dtype, channels_,
-                       copy + row * stride);
+        kernels_.rows->widen(static_cast<const std::uint16_t*>(x_.data) + offset + row * x_.row_stride(), dtype,
+                             channels_, copy + row * stride);
     } else {
       for (std::int64_t row = 0; row < count; ++row)
         for (std::int64_t c = 0; c < channels_; ++c)

@@ -40,8 +40,8 @@ struct BfloatBlock {
 
   // Bytes 0 and 2 of each word of 32 bits, less 128, as bf16: eight bits are exact in the upper half of a float.
   QCORE_NUMERIC __m512i pair(__m512i stored) {
-    const __m512i first = _mm512_castps_si512(Avx512::code_at<8, 0>(stored, __m512{}));
-    const __m512i second = _mm512_castps_si512(Avx512::code_at<8, 16>(stored, __m512{}));
+    const __m512i first = _mm512_castps_si512(Avx512::code_at<8>(stored, 0, __m512{}));
+    const __m512i second = _mm512_castps_si512(Avx512::code_at<8>(stored, 16, __m512{}));
     constexpr int kOrOfAnd = 0xf8;  // a | (b & c)
     return _mm512_ternarylogic_epi32(_mm512_srli_epi32(first, 16), second,
                                      _mm512_set1_epi32(static_cast<int>(0xffff0000u)), kOrOfAnd);

@@ -109,14 +109,13 @@ struct DoubleBlock {
     for (std::int64_t step = 0; step < steps; ++step, w += PackedLayout::kStepBytes, out += kStepK * kColumns)
       repeat<kVectors>([&](int v) QCORE_UNROLLED {
         const typename V::Int stored = V::load(w + v * (4 * V::kLanes));
-        unroll<kStepK>([&](auto k) QCORE_UNROLLED {
-          constexpr int kShift = k.value % 4 * 8 + k.value / 4 * 4;
-          const Float code = V::template code_at<Bits, kShift>(stored, nibbles);
+        repeat<kStepK>([&](int k) QCORE_UNROLLED {
+          const Float code = V::template code_at<Bits>(stored, k % 4 * 8 + k / 4 * 4, nibbles);
           // Without an offset a product: a zero of the other sign adds nothing to a sum that begins with +0.
           const Float weight = offsets ? V::fma(block[v].scale, code, block[v].offset) : V::mul(block[v].scale, code);
           const Doubles low = V::to_doubles_low(weight), high = V::to_doubles_high(weight);
-          memcpy(out + k.value * kColumns + v * V::kLanes, &low, sizeof low);
-          memcpy(out + k.value * kColumns + v * V::kLanes + 2, &high, sizeof high);
+          memcpy(out + k * kColumns + v * V::kLanes, &low, sizeof low);
+          memcpy(out + k * kColumns + v * V::kLanes + 2, &high, sizeof high);
         });
       });
   }

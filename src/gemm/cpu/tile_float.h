@@ -43,17 +43,17 @@ struct FloatBlock {
           stored[v] = V::load(w + v / kVectorsPerPanel * panel_bytes + v % kVectorsPerPanel * (4 * V::kLanes));
         });
       }
-      unroll<kStepK>([&](auto k) QCORE_UNROLLED {
-        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+      repeat<kStepK>([&](int k) QCORE_UNROLLED {
+        repeat<kVectors>([&](int v) QCORE_UNROLLED {
           Float weight;
           if constexpr (Decoded)
-            weight = V::load(decoded + v.value / kVectorsPerPanel * decoded_panel + k.value * PackedLayout::kPanelRows +
-                             v.value % kVectorsPerPanel * V::kLanes);
+            weight = V::load(decoded + v / kVectorsPerPanel * decoded_panel + k * PackedLayout::kPanelRows +
+                             v % kVectorsPerPanel * V::kLanes);
           else
-            weight = Weights::template decode<k.value>(stored[v.value], block[v.value], nibbles);
+            weight = Weights::decode(stored[v], k, block[v], nibbles);
           repeat<Rows>([&](int r) QCORE_UNROLLED {
-            const Float x = V::set1(rows.template values<float>(r)[k.value]);
-            sum[r][v.value] = V::fma(x, weight, sum[r][v.value]);
+            const Float x = V::set1(rows.template values<float>(r)[k]);
+            sum[r][v] = V::fma(x, weight, sum[r][v]);
           });
         });
       });
@@ -105,9 +105,8 @@ QCORE_NUMERIC void decode_blocks(const BlockTileArguments& t, float* out) {
         __builtin_prefetch(w + t.prefetch_distance[0], 0, 2);
         repeat<kVectorsPerPanel>([&](int v) QCORE_UNROLLED {
           const typename V::Int stored = V::load(w + v * (4 * V::kLanes));
-          unroll<kStepK>([&](auto k) QCORE_UNROLLED {
-            V::store(out + k.value * PackedLayout::kPanelRows + v * V::kLanes,
-                     Weights::template decode<k.value>(stored, block[v], nibbles));
+          repeat<kStepK>([&](int k) QCORE_UNROLLED {
+            V::store(out + k * PackedLayout::kPanelRows + v * V::kLanes, Weights::decode(stored, k, block[v], nibbles));
           });
         });
         out += kStepK * PackedLayout::kPanelRows;

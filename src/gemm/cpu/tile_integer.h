@@ -63,17 +63,16 @@ struct IntegerBlock {
   // Adds the products of a step's stored codes.
   QCORE_NUMERIC void multiply_step(Int (&acc)[Rows][kVectors], const Int (&stored)[kVectors],
                                    const TileRows<Rows>& rows) {
-    unroll<kQuads>([&](auto quad) QCORE_UNROLLED {
+    repeat<kQuads>([&](int quad) QCORE_UNROLLED {
       typename Dot::Weights codes[kVectors];
       repeat<kVectors>([&](int v) QCORE_UNROLLED {
         Int bytes = stored[v];
-        if constexpr (Bits == 4)
-          bytes = quad.value == 1 ? V::high_nibbles(bytes) : V::bit_and(bytes, V::set1(0x0f0f0f0f));
+        if constexpr (Bits == 4) bytes = quad == 1 ? V::high_nibbles(bytes) : V::bit_and(bytes, V::set1(0x0f0f0f0f));
         codes[v] = Dot::split(bytes);
       });
       repeat<Rows>([&](int r) QCORE_UNROLLED {
         repeat<kVectors>([&](int v) QCORE_UNROLLED {
-          Dot::multiply(acc[r][v], codes[v], rows.template values<Code>(r) + 4 * quad.value);
+          Dot::multiply(acc[r][v], codes[v], rows.template values<Code>(r) + 4 * quad);
         });
       });
     });
@@ -115,35 +114,33 @@ struct IntegerBlock {
     const auto parameter = [&](int r, PackedRows::Parameter which)
                                QCORE_UNROLLED { return V::set1(rows.template parameter<float>(r, which, blocks, p)); };
     if constexpr (!Group::kStored) parameters.begin_block(t, p);
-    unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-      constexpr int kPanel = v.value / kVectorsPerPanel, kLane = v.value % kVectorsPerPanel * V::kLanes;
-      const std::int64_t at = kPanel * parameters_panel + (p - parameters_begin) * PackedLayout::kPanelRows + kLane;
+    repeat<kVectors>([&](int v) QCORE_UNROLLED {
+      const int panel = v / kVectorsPerPanel, lane = v % kVectorsPerPanel * V::kLanes;
+      const std::int64_t at = panel * parameters_panel + (p - parameters_begin) * PackedLayout::kPanelRows + lane;
       Float scale_b;
       if constexpr (Group::kStored) {
         scale_b = load_parameters<V>(t.scales, at);
         prefetch_parameters(t.scales, at + t.prefetch_parameters);
       } else {
-        scale_b = parameters.scale(kPanel, p);
+        scale_b = parameters.scale(panel, p);
       }
       repeat<Rows>([&](int r) QCORE_UNROLLED {
         const Float scale = V::mul(parameter(r, PackedRows::kScale), scale_b);
-        y[r][v.value] = V::fma(sums[r][v.value], scale, y[r][v.value]);
+        y[r][v] = V::fma(sums[r][v], scale, y[r][v]);
       });
       const auto add_offset = [&](Float offset_b) QCORE_UNROLLED {
-        repeat<Rows>([&](int r) QCORE_UNROLLED {
-          y[r][v.value] = V::fma(parameter(r, PackedRows::kScaledSum), offset_b, y[r][v.value]);
-        });
+        repeat<Rows>([&](int r)
+                         QCORE_UNROLLED { y[r][v] = V::fma(parameter(r, PackedRows::kScaledSum), offset_b, y[r][v]); });
       };
       if constexpr (!Group::kStored) {
-        if constexpr (Group::kOffsets) add_offset(parameters.offset(kPanel, p));
+        if constexpr (Group::kOffsets) add_offset(parameters.offset(panel, p));
       } else if (t.offsets.data) {
         add_offset(load_parameters<V>(t.offsets, at));
       }
       if (weight_sums) {
-        const Float weight_sum = V::load(weight_sums + (kPanel * blocks + p) * PackedLayout::kPanelRows + kLane);
-        repeat<Rows>([&](int r) QCORE_UNROLLED {
-          y[r][v.value] = V::fma(parameter(r, PackedRows::kOffset), weight_sum, y[r][v.value]);
-        });
+        const Float weight_sum = V::load(weight_sums + (panel * blocks + p) * PackedLayout::kPanelRows + lane);
+        repeat<Rows>([&](int r)
+                         QCORE_UNROLLED { y[r][v] = V::fma(parameter(r, PackedRows::kOffset), weight_sum, y[r][v]); });
       }
     });
   }
@@ -328,13 +325,13 @@ struct IntegerTile {
       const Int first = V::set1(row.template parameter<std::int32_t>(0, PackedRows::kStart, blocks, p));
       repeat<kVectors>([&](int v) QCORE_UNROLLED { acc[0][v] = first; });
       for (std::int64_t group = 0; group < groups; ++group) {
-        unroll<kGroup>([&](auto step) QCORE_UNROLLED {
-          constexpr std::int64_t kAt = step.value * PackedLayout::kStepBytes;
+        repeat<kGroup>([&](int step) QCORE_UNROLLED {
+          const std::int64_t at = step * PackedLayout::kStepBytes;
           Int stored[kVectors];
-          repeat<Panels>([&](int panel) QCORE_UNROLLED { __builtin_prefetch(codes[panel] + kAt + ahead, 0, 2); });
+          repeat<Panels>([&](int panel) QCORE_UNROLLED { __builtin_prefetch(codes[panel] + at + ahead, 0, 2); });
           repeat<kVectors>([&](int v) QCORE_UNROLLED {
             stored[v] =
-                V::load(codes[v / kVectorsPerPanel] + kAt + v % kVectorsPerPanel * static_cast<int>(sizeof(Int)));
+                V::load(codes[v / kVectorsPerPanel] + at + v % kVectorsPerPanel * static_cast<int>(sizeof(Int)));
           });
           Block::multiply_step(acc, stored, row);
           row.at += Block::kStepBytes;
@@ -413,18 +410,17 @@ struct EncodedBlock : IntegerBlock<V, Dot, Rows, Panels, 8, Parameters> {
   // Adds the products of steps [begin, end) of a group.
   template <int begin, int end>
   QCORE_INLINE void add_group(Int (&acc)[Rows][kVectors], const std::uint8_t* group, const TileRows<Rows>& x) const {
-    unroll<kVectors>([&](auto v) QCORE_UNROLLED {
-      const std::uint8_t* from = group + v.value / kVectorsPerPanel * this->panel_bytes +
-                                 v.value % kVectorsPerPanel * static_cast<int>(sizeof(Int));
-      if constexpr (v.value % kVectorsPerPanel == 0 && begin == 0)
+    repeat<kVectors>([&](int v) QCORE_UNROLLED {
+      const std::uint8_t* from =
+          group + v / kVectorsPerPanel * this->panel_bytes + v % kVectorsPerPanel * static_cast<int>(sizeof(Int));
+      if (v % kVectorsPerPanel == 0 && begin == 0)
         repeat<Bits>([&](int i)
                          QCORE_UNROLLED { __builtin_prefetch(from + prefetch + i * PackedLayout::kStepBytes, 0, 2); });
       const typename Codes::template GroupPlanes<Bits> planes(from);
-      unroll<end - begin>([&](auto i) QCORE_UNROLLED {
-        const Int u = Codes::template code<Bits, begin + i.value>(planes);
+      repeat<end - begin>([&](int i) QCORE_UNROLLED {
+        const Int u = Codes::template code<Bits>(planes, begin + i);
         const auto w = Dot::split(LookedUp ? V::look_up(table, u) : u);
-        repeat<Rows>(
-            [&](int r) QCORE_UNROLLED { Dot::multiply(acc[r][v.value], w, x.template values<Code>(r) + 4 * i.value); });
+        repeat<Rows>([&](int r) QCORE_UNROLLED { Dot::multiply(acc[r][v], w, x.template values<Code>(r) + 4 * i); });
       });
     });
   }

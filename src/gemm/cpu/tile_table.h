@@ -29,6 +29,11 @@ void run_tile_of_size(const Arguments& arguments) {
   });
 }
 
+template <class V>
+constexpr RowFunctions row_functions() {
+  return {Rows<V>::widen, Transpose<V>::run, Rows<V>::store_row, Expand<V>::codes, Expand<V>::parameters};
+}
+
 // Returns one instruction set's kernels. Tiles has
 //   V                          the vector set
 //   kBytesPerCode, pack        of activations
@@ -36,23 +41,19 @@ void run_tile_of_size(const Arguments& arguments) {
 //   decode, depthwise_weights  as in BlockKernels, or null
 //   Encoded                    its tile of an encoded weight
 template <class Tiles, int MaxRows, int MaxPanels, int MaxProducts>
-constexpr BlockKernels block_kernels() {
+constexpr BlockKernels block_kernels(const RowFunctions& rows) {
   return {MaxRows,
           MaxPanels,
           MaxProducts,
           Tiles::kBytesPerCode,
-          Rows<typename Tiles::V>::widen,
-          Transpose<typename Tiles::V>::run,
+          &rows,
           Tiles::pack,
           run_tile_of_size<BlockTileArguments, Tiles::template W8, Tiles::template W4, MaxRows, MaxPanels, MaxProducts>,
-          Rows<typename Tiles::V>::store_row,
           Tiles::Encoded::tile,
           Tiles::Encoded::kRows,
           Tiles::Encoded::kPanels,
           Tiles::kLooksUpNibbles,
           Tiles::kIntegerRows,
-          Expand<typename Tiles::V>::codes,
-          Expand<typename Tiles::V>::parameters,
           Tiles::decode,
           Tiles::depthwise_weights};
 }

@@ -123,22 +123,30 @@ struct ExpandedParameters {
   bool negated;
 };
 
-struct BlockKernels {
-  int max_rows;        // of a tile
-  int max_panels;      // likewise
-  int max_products;    // largest rows * panels
-  int bytes_per_code;  // 1, 2, or 4 for fp32 activations
+// What all products of a vector set share, compiled once for it.
+struct RowFunctions {
   // Converts `count` contiguous elements (fp16 or bf16) to fp32.
   void (*widen)(const void* data, int dtype, std::int64_t count, float* out);
   // out[column * out_stride + row] = x[row * row_stride + column]; writes whole vectors of rows.
   void (*transpose)(const void* x, int dtype, std::int64_t row_stride, std::int64_t rows, std::int64_t columns,
                     float* out, std::int64_t out_stride);
+  // Rounds `columns` contiguous results to fp16 or bf16, or copies them as they are.
+  void (*store_row)(const float* values, std::int64_t columns, void* out, int dtype);
+  // Make an encoded weight's panels plain.
+  void (*expand_codes)(const ExpandedCodes& arguments);
+  void (*expand_parameters)(const ExpandedParameters& arguments);
+};
+
+struct BlockKernels {
+  int max_rows;        // of a tile
+  int max_panels;      // likewise
+  int max_products;    // largest rows * panels
+  int bytes_per_code;  // 1, 2, or 4 for fp32 activations
+  const RowFunctions* rows;
   // Quantizes (or, for float activations, places) `count` rows of K values, from row to row `stride` values further.
   void (*pack)(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout, int mode,
                const PackedRows& rows);
   void (*tile)(const BlockTileArguments& arguments);
-  // Rounds `columns` contiguous results to fp16 or bf16, or copies them as they are.
-  void (*store_row)(const float* values, std::int64_t columns, void* out, int dtype);
   // A tile that decodes an encoded weight on the way, of up to encoded_rows rows and just encoded_panels panels: of
   // 2, 3, 5 or 6 bits, or 4 bits with a codebook, every block whole groups of steps or half of one. Null: there is
   // none.
@@ -150,9 +158,6 @@ struct BlockKernels {
   // bits with plain codes of 4 and codes of 5; scales of 6 bits alone with codes of 3, and of 4 that are looked up, and
   // of 8 bits with codes of 6.
   int integer_rows;
-  // Make an encoded weight's panels plain.
-  void (*expand_codes)(const ExpandedCodes& arguments);
-  void (*expand_parameters)(const ExpandedParameters& arguments);
   // Writes the weights of the tile's blocks as the tiles of many rows read them: for float activations fp32
   // [panels][k][16]. Null: the tile takes codes only.
   void (*decode)(const BlockTileArguments& arguments, void* out);
@@ -167,6 +172,11 @@ struct BlockKernels {
   void (*release)() = nullptr;  // called by a thread after its tiles
   int decoded_code_bytes = 0;   // of a code that decode() writes; 0: as bytes_per_code
 };
+
+extern const RowFunctions kRowsAvx2;        // gemm_avx2.cpp
+extern const RowFunctions kRowsAvx512;      // avx512/gemm_avx512_float.cpp
+extern const RowFunctions kRowsNeon;        // neon/gemm_neon.cpp
+extern const RowFunctions kRowsGeneric128;  // generic/gemm_generic128.cpp
 
 // One set of kernels for each row of the kernel tables of linear and conv2d.
 extern const BlockKernels kInt8Avx2, kInt8W4Avx2, kInt16Avx2, kFloatAvx2;       // gemm_avx2.cpp

@@ -101,8 +101,8 @@ struct BfloatDecoder {
   // Bytes of 8 bits and the next 8, less 128: eight bits are exact in the upper half of a float.
   template <int first_bit>
   QCORE_NUMERIC __m512i pair(__m512i stored) {
-    const __m512i first = _mm512_castps_si512(Avx512::code_at<8, first_bit>(stored, __m512{}));
-    const __m512i second = _mm512_castps_si512(Avx512::code_at<8, first_bit + 8>(stored, __m512{}));
+    const __m512i first = _mm512_castps_si512(Avx512::code_at<8>(stored, first_bit, __m512{}));
+    const __m512i second = _mm512_castps_si512(Avx512::code_at<8>(stored, first_bit + 8, __m512{}));
     constexpr int kOrOfAnd = 0xf8;  // a | (b & c)
     return _mm512_ternarylogic_epi32(_mm512_srli_epi32(first, 16), second,
                                      _mm512_set1_epi32(static_cast<int>(0xffff0000u)), kOrOfAnd);

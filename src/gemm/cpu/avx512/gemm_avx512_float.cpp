@@ -3,6 +3,8 @@
 
 namespace qcore {
 
-extern const BlockKernels kFloatAvx512 = block_kernels<FloatTiles<Avx512>, 6, 6, 12>();
+extern const RowFunctions kRowsAvx512 = row_functions<Avx512>();
+
+extern const BlockKernels kFloatAvx512 = block_kernels<FloatTiles<Avx512>, 6, 6, 12>(kRowsAvx512);
 
 }  // namespace qcore

@@ -28,6 +28,6 @@ struct DotWords {
 
 }  // namespace
 
-extern const BlockKernels kInt16Avx512Vnni = block_kernels<IntegerTiles<Avx512, DotWords>, 6, 6, 12>();
+extern const BlockKernels kInt16Avx512Vnni = block_kernels<IntegerTiles<Avx512, DotWords>, 6, 6, 12>(kRowsAvx512);
 
 }  // namespace qcore

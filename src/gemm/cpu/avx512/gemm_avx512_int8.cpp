@@ -25,6 +25,6 @@ struct DotBytes {
 }  // namespace
 
 extern const BlockKernels kInt8Avx512Vnni =
-    block_kernels<IntegerTiles<Avx512, DotBytes, 8, 4, EncodedTile<Avx512, DotBytes, 4, 2>>, 6, 6, 12>();
+    block_kernels<IntegerTiles<Avx512, DotBytes, 8, 4, EncodedTile<Avx512, DotBytes, 4, 2>>, 6, 6, 12>(kRowsAvx512);
 
 }  // namespace qcore

@@ -33,7 +33,10 @@ using Int8Tiles = IntegerTiles<Generic128, DotCodes, 8, 4, EncodedTile<Generic12
 
 }  // namespace
 
-extern const BlockKernels kInt8Generic128 = block_kernels<Int8Tiles, 4, 1, 4>();
-extern const BlockKernels kInt16Generic128 = block_kernels<IntegerTiles<Generic128, DotWords<256>>, 4, 1, 4>();
+extern const RowFunctions kRowsGeneric128 = row_functions<Generic128>();
+
+extern const BlockKernels kInt8Generic128 = block_kernels<Int8Tiles, 4, 1, 4>(kRowsGeneric128);
+extern const BlockKernels kInt16Generic128 =
+    block_kernels<IntegerTiles<Generic128, DotWords<256>>, 4, 1, 4>(kRowsGeneric128);
 
 }  // namespace qcore

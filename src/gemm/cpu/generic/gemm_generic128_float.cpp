@@ -5,9 +5,9 @@
 namespace qcore {
 
 #if defined(QCORE_HAS_FMA)
-extern const BlockKernels kFloatGeneric128 = block_kernels<FloatTiles<Generic128>, 4, 1, 4>();
+extern const BlockKernels kFloatGeneric128 = block_kernels<FloatTiles<Generic128>, 4, 1, 4>(kRowsGeneric128);
 #else
-extern const BlockKernels kFloatGeneric128 = block_kernels<DoubleTiles<Generic128>, 4, 1, 4>();
+extern const BlockKernels kFloatGeneric128 = block_kernels<DoubleTiles<Generic128>, 4, 1, 4>(kRowsGeneric128);
 #endif
 
 }  // namespace qcore

@@ -72,8 +72,11 @@ struct DotWords {
 
 }  // namespace
 
-extern const BlockKernels kInt8Neon = block_kernels<SignedIntegerTiles<Neon, DotBytes, DotSmallBytes, 2>, 4, 1, 4>();
-extern const BlockKernels kInt16Neon = block_kernels<IntegerTiles<Neon, DotWords>, 4, 1, 4>();
-extern const BlockKernels kFloatNeon = block_kernels<FloatTiles<Neon>, 4, 1, 4>();
+extern const RowFunctions kRowsNeon = row_functions<Neon>();
+
+extern const BlockKernels kInt8Neon =
+    block_kernels<SignedIntegerTiles<Neon, DotBytes, DotSmallBytes, 2>, 4, 1, 4>(kRowsNeon);
+extern const BlockKernels kInt16Neon = block_kernels<IntegerTiles<Neon, DotWords>, 4, 1, 4>(kRowsNeon);
+extern const BlockKernels kFloatNeon = block_kernels<FloatTiles<Neon>, 4, 1, 4>(kRowsNeon);
 
 }  // namespace qcore

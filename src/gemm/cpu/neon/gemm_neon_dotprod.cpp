@@ -29,6 +29,6 @@ struct DotBytes : DotSmallBytes {
 }  // namespace
 
 extern const BlockKernels kInt8NeonDotprod =
-    block_kernels<SignedIntegerTiles<Neon, DotBytes, DotSmallBytes, 2>, 5, 1, 5>();
+    block_kernels<SignedIntegerTiles<Neon, DotBytes, DotSmallBytes, 2>, 5, 1, 5>(kRowsNeon);
 
 }  // namespace qcore

@@ -128,6 +128,6 @@ struct PairedTiles : IntegerTiles<Neon, DotBytes, 8, 4, EncodedTile<Neon, DotByt
 
 }  // namespace
 
-extern const BlockKernels kInt8NeonI8mm = block_kernels<PairedTiles, 6, 1, 6>();
+extern const BlockKernels kInt8NeonI8mm = block_kernels<PairedTiles, 6, 1, 6>(kRowsNeon);
 
 }  // namespace qcore
