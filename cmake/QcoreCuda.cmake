@@ -79,6 +79,10 @@ message(STATUS "qcore: CUDA backend with ${CMAKE_CUDA_COMPILER}, CUTLASS in ${QC
 # CUDA sources for a family of architectures, linked into libqcore.
 #   qcore_add_cuda(qcore_cuda_sm80 ARCHITECTURES 80-real 90 SOURCES a_sm80.cu)
 # -fmad=false: as -ffp-contract=off, see QcoreCompileOptions.cmake.
+# Code that is compressed for size takes an eighth of the bytes, in the file and in memory; a driver unpacks what it loads.
+if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+  set(qcore_cuda_compression --compress-mode=size)
+endif()
 function(qcore_add_cuda name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "ARCHITECTURES;SOURCES")
   add_library(${name} OBJECT ${ARG_SOURCES})
@@ -86,6 +90,7 @@ function(qcore_add_cuda name)
   target_include_directories(${name} SYSTEM PRIVATE ${QCORE_CUTLASS_INCLUDE_DIR})
   set_target_properties(${name} PROPERTIES CUDA_ARCHITECTURES "${ARG_ARCHITECTURES}")
   target_compile_options(
-    ${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr -Xcompiler=-Wall,-fvisibility=hidden>)
+    ${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr ${qcore_cuda_compression}
+                      -Xcompiler=-Wall,-fvisibility=hidden>)
   target_sources(qcore PRIVATE $<TARGET_OBJECTS:${name}>)
 endfunction()

@@ -80,13 +80,13 @@ __device__ __forceinline__ void expand_parameters(const Arguments& a, int at) {
   float scales[kLanes] = {}, offsets[kLanes] = {};
   if (a.has_form) {
     const EncodedWeight& w = a.w.encoded;
-    visit_parameters(w.scales.type, [&](auto type) {
+    visit_parameters<false>(w.scales.type, [&](auto type) {
       ParameterColumn<type.value, kLanes>{w.scales.data + from * a.scale_bytes,
                                           w.scales.super + from * a.supers * kRows, lane}
           .scales(a.form, p, scales);
     });
     if (a.offsets)
-      visit_parameters(w.offsets.type, [&](auto type) {
+      visit_parameters<true>(w.offsets.type, [&](auto type) {
         ParameterColumn<type.value, kLanes>{w.offsets.data + from * a.offset_bytes,
                                             w.offsets.super + from * a.supers * kRows, lane}
             .offsets(a.form, p, scales, offsets);

@@ -10,6 +10,8 @@
 namespace qcore::gemv_encoded {
 namespace {
 
+constexpr int kFour = 4;  // neighboring blocks whose numbers are decoded, stored and loaded together
+
 // kQuantizes: x comes as floats, or as codes in an order of its own.
 template <int kBits, bool kCodebook, bool kQuantizes>
 class Gemv {
@@ -21,31 +23,28 @@ class Gemv {
         lane_(static_cast<int>(threadIdx.x) % kWarpSize),
         group_(lane_ / 4),
         quad_(lane_ % 4),
-        slots_(a_.warps * a_.span_blocks),
-        slot_words_(a_.shared.lines * kColumns) {}
+        slots_(a_.warps * a_.span_blocks) {}
 
   __device__ __forceinline__ void run() {
     copy_parameters(a_.scales);
     copy_parameters(a_.offsets);
     ptx::copy_commit();
-#pragma unroll 1
-    for (int round = 0; round < a_.stages - 1; ++round) load(round);
+    load(0);
     ptx::let_next_kernel_start();
     ptx::wait_for_earlier_kernels();
     if constexpr (kQuantizes) quantize();
-    wait_but_for(a_.stages - 1);  // the parameters
+    ptx::copy_wait<1>();  // the parameters
     __syncthreads();
+    if (kQuantizes && a_.offsets.type != ParameterType::none) scale_sums();
     const int rounds = (a_.spans + a_.warps - 1) / a_.warps;
 #pragma unroll 1
     for (int round = 0; round < rounds; ++round) {
       const int span = round * a_.warps + warp_;
-      std::int32_t* slots = slot(round, warp_ * a_.span_blocks);
-      if (span < a_.spans) decode_parameters(span, slots);  // while codes are on their way
-      wait_but_for(a_.stages - 2);
+      decode_parameters(round);  // while codes are on their way
+      ptx::copy_wait<0>();
       __syncwarp();
-      load(round + a_.stages - 1);
-      if (span < a_.spans) multiply(span, slots, stage(slot_));
-      slot_ = next(slot_);
+      load(round + 1);
+      if (span < a_.spans) multiply(round, span, stage(round));
       // The sums have two places: a warp that adds those of this round is waited for at the next round's end only.
       __syncthreads();
       accumulate(round);
@@ -55,30 +54,22 @@ class Gemv {
   }
 
  private:
-  static constexpr int kMostStages = most_stages(kBits);
-  static constexpr int kMinWarps = 4, kOwnRows = kMaxRows / kMinWarps;
-  static constexpr int kBatch = 8;  // blocks whose terms are loaded together
-
-  // Waits for all groups of copies but the last `groups`.
-  __device__ __forceinline__ void wait_but_for(int groups) const {
-    static_assert(kMostStages <= 4, "three groups");
-    if (groups == 0)
-      ptx::copy_wait<0>();
-    else if (groups == 1)
-      ptx::copy_wait<1>();
-    else if (groups == 2)
-      ptx::copy_wait<2>();
-    else
-      ptx::copy_wait<3>();
+  __device__ __forceinline__ char* stage(int round) const {
+    return memory_ + (round % kStages * a_.warps + warp_) * span_bytes(kBits);
   }
-
-  __device__ __forceinline__ int next(int slot) const { return slot + 1 == a_.stages ? 0 : slot + 1; }
-  __device__ __forceinline__ char* stage(int slot) const {
-    return memory_ + (slot * a_.warps + warp_) * span_bytes(kBits);
+  // Where the four slots of a round from `first` on, a multiple of four, have their words of a line.
+  __device__ __forceinline__ std::int32_t* line_of(int round, int first, int line) const {
+    return reinterpret_cast<std::int32_t*>(memory_ + a_.shared.slots_at) +
+           (((round & 1) * slots_ + first) * a_.shared.lines + line * kFour) * kColumns;
   }
-  // [lines][32] words.
-  __device__ __forceinline__ std::int32_t* slot(int round, int index) const {
-    return reinterpret_cast<std::int32_t*>(memory_ + a_.shared.slots_at) + ((round & 1) * slots_ + index) * slot_words_;
+  // The place of a column within a line, such that columns 0, 4, 8 .. 28 lie in different banks.
+  __device__ __forceinline__ static int place_of(int column) { return column ^ column >> 3; }
+  __device__ __forceinline__ std::int32_t& word_of(int round, int slot, int line, int column) const {
+    return line_of(round, slot / kFour * kFour, line)[place_of(column) * kFour + slot % kFour];
+  }
+  template <class Four>
+  __device__ __forceinline__ Four& four_of(int round, int first, int line) const {
+    return reinterpret_cast<Four*>(line_of(round, first, line))[place_of(lane_)];
   }
   __device__ __forceinline__ float* x_scales(int row) const {
     return reinterpret_cast<float*>(memory_ + a_.shared.x_scales_at) + row * a_.quantizer.scale_stride;
@@ -86,8 +77,11 @@ class Gemv {
   __device__ __forceinline__ std::int32_t* code_sums() const {  // [P, rows]
     return reinterpret_cast<std::int32_t*>(memory_ + a_.shared.sums_at);
   }
+  __device__ __forceinline__ float* scaled_sums(int row) const {
+    return reinterpret_cast<float*>(memory_ + a_.shared.scaled_sums_at) + row * a_.quantizer.scale_stride;
+  }
   __device__ __forceinline__ std::int8_t* x_codes() const {
-    return reinterpret_cast<std::int8_t*>(memory_ + a_.warps * a_.stages * span_bytes(kBits));
+    return reinterpret_cast<std::int8_t*>(memory_ + a_.warps * kStages * span_bytes(kBits));
   }
 
   // 16 bytes at a time, of the panels that exist.
@@ -108,24 +102,30 @@ class Gemv {
     }
   }
 
-  // The places of 16 bytes within a span, so that 8 lanes that read vectors of a plane together take different banks.
-  __device__ __forceinline__ static int swizzled(int unit) { return unit ^ (unit >> 2 & 2); }
+  // The place of a unit of 16 bytes among those of a panel's span, so that 8 lanes that read vectors of a plane
+  // together take different banks.
+  static constexpr int kChunkUnits = 4 * kBits, kPanelUnits = kSpanChunks * kChunkUnits;
+  __device__ __forceinline__ static int place_of_unit(int unit) {
+    const int within = unit % kChunkUnits;
+    return unit - within + (within ^ (within >> 2 & 2));
+  }
 
   // Starts the copies of a span's codes, 8 vectors of a panel's planes for every 32 k: bytes that lie together.
   __device__ __forceinline__ void load(int round) {
     const int span = round * a_.warps + warp_;
-    constexpr int kPanelUnits = span_bytes(kBits) / 2 / 16;
-    char* to = stage(load_slot_);
-    load_slot_ = next(load_slot_);
+    char* to = stage(round);
     if (span < a_.spans) {
-      const std::int64_t first = static_cast<std::int64_t>(span) * (kPanelUnits * 16);
+      const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * 2 * a_.code_panel_bytes;
+      const int bytes = static_cast<int>(a_.code_panel_bytes), at = span * (kPanelUnits * 16);
+      const bool both = static_cast<std::int64_t>(blockIdx.x) * 2 + 1 < a_.panels;
+      const std::uint8_t *own = a_.codes + first + at, *second = own + (both ? bytes : 0);
 #pragma unroll
       for (int i = 0; i < kBits; ++i) {
-        const int unit = lane_ + kWarpSize * i, panel_unit = unit % kPanelUnits;
-        const std::int64_t panel = static_cast<std::int64_t>(blockIdx.x) * 2 + unit / kPanelUnits;
-        const std::int64_t at = first + panel_unit * 16;
-        const bool valid = panel < a_.panels && at < a_.code_panel_bytes;
-        ptx::copy_async(to + swizzled(unit) * 16, a_.codes + (valid ? panel * a_.code_panel_bytes + at : 0), valid);
+        const int unit = lane_ + kWarpSize * i;
+        const bool other = unit >= kPanelUnits;
+        const int from = (other ? unit - kPanelUnits : unit) * 16;
+        ptx::copy_async(to + ((other ? kPanelUnits : 0) + place_of_unit(from / 16)) * 16, (other ? second : own) + from,
+                        at + from < bytes && (both || !other));
       }
     }
     ptx::copy_commit();
@@ -153,8 +153,7 @@ class Gemv {
   }
 
   // Eight codes of a row of x; zeros in the place of rows and blocks that do not exist.
-  __device__ __forceinline__ uint2 codes_of(int row, int chunk) const {
-    const int at = chunk * kChunk + 8 * quad_;
+  __device__ __forceinline__ uint2 codes_of(int row, int at) const {
     if constexpr (kQuantizes) {
       const int from = row < a_.rows ? row : a_.rows - 1;
       return *reinterpret_cast<const uint2*>(x_codes() + from * a_.quantizer.code_stride + at);
@@ -164,72 +163,114 @@ class Gemv {
     }
   }
 
-  // The parameters of a lane's column, in shared memory or where they are.
-  template <ParameterType kType>
-  __device__ __forceinline__ ParameterColumn<kType> column_of(const Parameters& from) const {
-    constexpr int kRows = static_cast<int>(PackedLayout::kPanelRows);
-    const int own = lane_ / kRows, lane = lane_ % kRows;
-    if (from.data_at >= 0)
-      return {reinterpret_cast<const std::uint8_t*>(memory_ + from.data_at) + own * from.panel_bytes,
-              reinterpret_cast<const std::uint16_t*>(memory_ + from.super_at + own * from.super_bytes), lane};
-    const std::int64_t panel = static_cast<std::int64_t>(blockIdx.x) * 2 + own, there = panel < a_.panels ? panel : 0;
-    return {from.data + there * from.panel_bytes, from.super + there * (from.super_bytes / 2), lane};
+  // scale * sum of the codes, of every block of x, which no thread reads before the first round has ended.
+  __device__ __forceinline__ void scale_sums() const {
+#pragma unroll 1
+    for (int row = 0; row < a_.rows; ++row)
+#pragma unroll 1
+      for (int p = static_cast<int>(threadIdx.x); p < a_.blocks; p += a_.warps * kWarpSize)
+        scaled_sums(row)[p] = x_scales(row)[p] * static_cast<float>(x_sum(p, row));
   }
 
-  // Writes the scales and offsets of a span's blocks into their slots; a lane has a column.
-  __device__ __forceinline__ void decode_parameters(int span, std::int32_t* slots) const {
-    const int first = a_.block_spans == 1 ? span * a_.span_blocks : span / a_.block_spans;
-    const int left = a_.blocks - first, count = left < a_.span_blocks ? left : a_.span_blocks;
-    auto* to = reinterpret_cast<float*>(slots + a_.rows * kColumns + lane_);
-    visit_parameters(a_.scales.type, [&](auto type) {
-      const auto column = column_of<type.value>(a_.scales);
+  // Writes the scales and offsets of a round's blocks into their slots, those of a block of several spans into the slot
+  // of its last one; a lane has a column.
+  __device__ __forceinline__ void decode_parameters(int round) const {
 #pragma unroll 1
-      for (int i = 0; i < count; ++i) {
-        float scale[1];
-        column.scales(a_.form, first + i, scale);
-        to[i * slot_words_] = scale[0];
+    for (int first = warp_ * kFour; first < slots_; first += a_.warps * kFour) {
+      const int from = round * slots_ + first;
+      if (a_.block_spans == 1) {
+        if (from < a_.blocks)
+          decode_four(from, four_of<float4>(round, first, a_.rows), four_of<float4>(round, first, a_.rows + 1));
+        continue;
       }
+#pragma unroll 1
+      for (int i = 0; i < kFour; ++i) {
+        const int span = from + i, p = span / a_.block_spans;
+        if (span >= a_.spans || (span + 1 < a_.spans && (span + 1) % a_.block_spans)) continue;
+        float4 scales, offsets;
+        decode_four(p / kFour * kFour, scales, offsets);
+        word_of(round, first + i, a_.rows, lane_) = one_of(scales, p % kFour);
+        if (a_.offsets.type != ParameterType::none)
+          word_of(round, first + i, a_.rows + 1, lane_) = one_of(offsets, p % kFour);
+      }
+    }
+  }
+  // The parameters of a lane's column.
+  __device__ __forceinline__ void decode_four(int first, float4& scales, float4& offsets) const {
+    const auto from = static_cast<unsigned>(first), blocks = static_cast<unsigned>(a_.blocks);
+    const int lane = lane_ % static_cast<int>(PackedLayout::kPanelRows);
+    float4 decoded{};
+    visit_parameters<false>(a_.scales.type, [&](auto type) {
+      const FourBlocks<type.value> four(a_.form, data_of(a_.scales), super_of(a_.scales), lane, from, blocks);
+      decoded = four.scales(a_.form);
     });
-    visit_parameters(a_.offsets.type, [&](auto type) {
-      const auto column = column_of<type.value>(a_.offsets);
-#pragma unroll 1
-      for (int i = 0; i < count; ++i) {
-        const float scale[1] = {to[i * slot_words_]};
-        float offset[1];
-        column.offsets(a_.form, first + i, scale, offset);
-        to[i * slot_words_ + kColumns] = offset[0];
-      }
+    scales = decoded;
+    visit_parameters<true>(a_.offsets.type, [&](auto type) {
+      const FourBlocks<type.value> four(a_.form, data_of(a_.offsets), super_of(a_.offsets), lane, from, blocks);
+      offsets = four.offsets(a_.form, decoded);
     });
   }
+  // Those of the lane's panel, in shared memory or where they are.
+  __device__ __forceinline__ const std::uint8_t* data_of(const Parameters& from) const {
+    return from.data_at >= 0
+               ? reinterpret_cast<const std::uint8_t*>(memory_ + from.data_at + own_panel() * from.panel_bytes)
+               : from.data + existing_panel() * from.panel_bytes;
+  }
+  __device__ __forceinline__ const std::uint16_t* super_of(const Parameters& from) const {
+    return from.data_at >= 0
+               ? reinterpret_cast<const std::uint16_t*>(memory_ + from.super_at + own_panel() * from.super_bytes)
+               : from.super + existing_panel() * (from.super_bytes / 2);
+  }
+  __device__ __forceinline__ int own_panel() const { return lane_ / static_cast<int>(PackedLayout::kPanelRows); }
+  __device__ __forceinline__ std::int64_t existing_panel() const {
+    const std::int64_t panel = static_cast<std::int64_t>(blockIdx.x) * 2 + own_panel();
+    return panel < a_.panels ? panel : 0;
+  }
+  __device__ __forceinline__ static std::int32_t one_of(const float4& four, int i) {
+    const float value = i < 2 ? (i == 0 ? four.x : four.y) : (i == 2 ? four.z : four.w);
+    return static_cast<std::int32_t>(numerics::float_bits(value));
+  }
 
-  __device__ __forceinline__ void multiply(int span, std::int32_t* slots, const char* codes) const {
-    std::int32_t products[2][4] = {}, sums[2][4] = {};
-    int kept = 0, chunks_left = a_.span_blocks > kSpanChunks ? 0 : kSpanChunks / a_.span_blocks;
-    const int slot_chunks = chunks_left;
-    // Not unrolled: a launch begins with empty instruction caches and runs this a few times only.
+  __device__ __forceinline__ void multiply(int round, int span, const char* codes) const {
+    switch (a_.span_blocks) {
+      case 1:
+        return multiply_blocks<1>(round, span, codes);
+      case 2:
+        return multiply_blocks<2>(round, span, codes);
+      case 4:
+        return multiply_blocks<4>(round, span, codes);
+      default:
+        return multiply_blocks<8>(round, span, codes);
+    }
+  }
+  // Multiplies a span of so many blocks, or a part of one.
+  template <int kBlocks>
+  __device__ __forceinline__ void multiply_blocks(int round, int span, const char* codes) const {
+    constexpr int kKept = kBlocks < kFour ? kBlocks : kFour;  // blocks whose sums are stored together
+    constexpr int kChunks = kSpanChunks * kKept / kBlocks;    // that have them
+    const char* units = codes + group_ / 4 * (kPanelUnits * 16);
 #pragma unroll 1
-    for (int i = 0; i < kSpanChunks; ++i) {
-      const int chunk = span * kSpanChunks + i;
-      const PlaneWords<kBits, kCodebook> w(
-          [&](int vector) {
-            const int unit = group_ / 4 * (span_bytes(kBits) / 32) + i * (4 * kBits) + 4 * vector + group_ % 4;
-            return *reinterpret_cast<const uint4*>(codes + swizzled(unit) * 16);
-          },
-          quad_, a_.codebook);
-      const uint2 x = codes_of(group_, chunk);
-      const int valid = a_.k - chunk * kChunk - 8 * quad_;
-      if (slot_chunks > 0) {
-        add_products(w, x, valid, ~0u, products, sums);
-        if (--chunks_left == 0) {
-          keep(span * a_.span_blocks + kept, slots + kept * slot_words_, products, sums);
-          ++kept, chunks_left = slot_chunks;
+    for (int first = 0; first < kSpanChunks; first += kChunks) {
+      std::int32_t products[kKept][2][4] = {}, sums[kKept][2][4] = {};
+      const int k = (span * kSpanChunks + first) * kChunk;
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) {
+        const PlaneWords<kBits, kCodebook> w(
+            [&](int vector) {
+              const int unit = 4 * vector + (group_ % 4 ^ (vector & 2));
+              return *reinterpret_cast<const uint4*>(units + ((first + i) * kChunkUnits + unit) * 16);
+            },
+            quad_, a_.codebook);
+        const uint2 x = codes_of(group_, k + i * kChunk + 8 * quad_);
+        const int valid = a_.k - k - i * kChunk - 8 * quad_;
+        if constexpr (kBlocks > kSpanChunks) {  // two blocks of 16 k
+          add_products(w, x, valid, quad_ < 2 ? ~0u : 0u, products[2 * i], sums[2 * i]);
+          add_products(w, x, valid, quad_ < 2 ? 0u : ~0u, products[2 * i + 1], sums[2 * i + 1]);
+        } else {
+          add_products(w, x, valid, ~0u, products[i * kBlocks / kSpanChunks], sums[i * kBlocks / kSpanChunks]);
         }
-      } else {  // two blocks of 16 k
-        add_products(w, x, valid, quad_ < 2 ? ~0u : 0u, products, sums);
-        keep(span * a_.span_blocks + 2 * i, slots + 2 * i * slot_words_, products, sums);
-        add_products(w, x, valid, quad_ < 2 ? 0u : ~0u, products, sums);
-        keep(span * a_.span_blocks + 2 * i + 1, slots + (2 * i + 1) * slot_words_, products, sums);
       }
+      keep(round, warp_ * kBlocks + first * kBlocks / kSpanChunks, products, sums);
     }
   }
 
@@ -250,30 +291,56 @@ class Gemv {
     return count >= 4 ? 0x01010101u : count <= 0 ? 0u : 0x01010101u & ((1u << (8 * count)) - 1);
   }
 
-  // Writes the sums of a block, as floats if they are all of it, and starts anew.
-  __device__ __forceinline__ void keep(int p, std::int32_t* to, std::int32_t (&products)[2][4],
-                                       std::int32_t (&sums)[2][4]) const {
-    const bool whole = a_.block_spans == 1;
+  // Writes the sums of neighboring slots, those of whole blocks as floats.
+  template <int kSlots>
+  __device__ __forceinline__ void keep(int round, int slot, const std::int32_t (&products)[kSlots][2][4],
+                                       const std::int32_t (&sums)[kSlots][2][4]) const {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const int row = 2 * quad_ + j;
-      int4 kept{products[0][j], products[0][j + 2], products[1][j], products[1][j + 2]};
-      products[0][j] = products[0][j + 2] = products[1][j] = products[1][j + 2] = 0;
-      if (row >= a_.rows) continue;
-      if (whole && p < a_.blocks) {
-        const std::int32_t shift = shift_of(p, row);
-        kept = int4{shifted(kept.x, shift), shifted(kept.y, shift), shifted(kept.z, shift), shifted(kept.w, shift)};
+      if (row >= a_.rows) break;
+      std::int32_t shifts[kSlots] = {};
+      if (a_.zero != 0 && a_.block_spans == 1) {
+#pragma unroll
+        for (int s = 0; s < kSlots; ++s) {
+          const int p = round * slots_ + slot + s;
+          shifts[s] = shift_of(p < a_.blocks ? p : a_.blocks - 1, row);
+        }
       }
-      *reinterpret_cast<int4*>(to + row * kColumns + 4 * group_) = kept;
+      std::int32_t words[4][kSlots];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int s = 0; s < kSlots; ++s) {
+          const std::int32_t product = products[s][i / 2][j + i % 2 * 2];
+          words[i][s] = a_.block_spans == 1 ? shifted(product, shifts[s]) : product;
+        }
+      store_columns(round, slot, row, words);
     }
-    if (kQuantizes || !a_.activation_offsets) return;
-    if (quad_ == 0)
-      *reinterpret_cast<int4*>(to + (a_.shared.lines - 1) * kColumns + 4 * group_) =
-          int4{sums[0][0], sums[0][2], sums[1][0], sums[1][2]};
+    if constexpr (!kQuantizes) {
+      if (!a_.activation_offsets || quad_ != 0) return;
+      std::int32_t words[4][kSlots];
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+      for (int i = 0; i < 4; ++i)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) sums[half][i] = 0;
+        for (int s = 0; s < kSlots; ++s) words[i][s] = sums[s][i / 2][i % 2 * 2];
+      store_columns(round, slot, a_.shared.lines - 1, words);
+    }
+  }
+  // Writes words of neighboring slots of columns 4 * group on.
+  template <int kSlots>
+  __device__ __forceinline__ void store_columns(int round, int slot, int line,
+                                                const std::int32_t (&words)[4][kSlots]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      std::int32_t* to = &word_of(round, slot, line, 4 * group_ + i);
+      if constexpr (kSlots == 4)
+        *reinterpret_cast<int4*>(to) = int4{words[i][0], words[i][1], words[i][2], words[i][3]};
+      else if constexpr (kSlots == 2)
+        *reinterpret_cast<int2*>(to) = int2{words[i][0], words[i][1]};
+      else
+        *to = words[i][0];
+    }
   }
 
   // The sum of the codes of a row's block.
@@ -292,93 +359,140 @@ class Gemv {
     return static_cast<std::int32_t>(numerics::float_bits(shifted_float(static_cast<std::uint32_t>(product), shift)));
   }
 
-  // Thread (warp, lane) owns column `lane` of rows warp + warps * i.
+  // Thread (row, lane) owns column `lane`.
   __device__ __forceinline__ void accumulate(int round) {
+    if (warp_ >= a_.rows) return;
     const int left = (a_.block_spans == 1 ? a_.blocks : a_.spans) - round * slots_;
     const int used = left < slots_ ? left : slots_;
-#pragma unroll
-    for (int i = 0; i < kOwnRows; ++i) {
-      const int row = warp_ + a_.warps * i;
-      if (row >= a_.rows) break;
-      const std::int32_t* from = slot(round, 0) + lane_;
-      if (a_.block_spans == 1) {
-        int s = 0;
-#pragma unroll 1
-        for (; s + kBatch <= used; s += kBatch) add_batch(round * slots_ + s, row, from + s * slot_words_, y_[i]);
-#pragma unroll 1
-        for (; s < used; ++s) y_[i] = add_slot(round * slots_ + s, row, from + s * slot_words_, y_[i]);
-        continue;
-      }
-      for (int s = 0; s < used; ++s, from += slot_words_) {
-        const int span = round * slots_ + s, p = span / a_.block_spans;
-        open_[i] += static_cast<std::uint32_t>(from[row * kColumns]);
-        if (!kQuantizes && a_.activation_offsets) open_sum_[i] += from[(a_.shared.lines - 1) * kColumns];
-        if (span + 1 < a_.spans && (span + 1) % a_.block_spans != 0) continue;
-        y_[i] = add(p, row, shifted_float(open_[i], shift_of(p, row)), open_sum_[i], from, y_[i]);
-        open_[i] = 0, open_sum_[i] = 0;
-      }
-    }
+    if (a_.block_spans != 1)
+      add_spans(round, used);
+    else if (a_.offsets.type != ParameterType::none)
+      add_blocks<true>(round, used);
+    else
+      add_blocks<false>(round, used);
   }
 
-  // Adds so many blocks, each of them one slot. All loads come first: a block takes two dependent additions then, not
-  // the time of a load as well.
-  __device__ __forceinline__ void add_batch(int p, int row, const std::int32_t* from, float& y) const {
-    if (a_.offsets.type != ParameterType::none)
-      add_batch<true>(p, row, from, y);
-    else
-      add_batch<false>(p, row, from, y);
+  // What four neighboring blocks add to an output.
+  struct Terms {
+    float products[kFour], scales[kFour], offsets[kFour], x_scales[kFour], x_sums[kFour], x_offsets[kFour];
+    std::int32_t stored_sums[kFour];  // of the weight's codes
+  };
+  // Where a row has them, and how far apart.
+  struct TermsPlace {
+    const float4 *products, *scales, *offsets, *stored_sums, *x_scales, *x_sums;
+    const ActivationTerms* x;
+    int step, rows, left;  // of slots, in float4; left: blocks from x on
+  };
+  template <class Four, class Value>
+  __device__ __forceinline__ static void spread(const Four& from, Value (&to)[kFour]) {
+    to[0] = from.x, to[1] = from.y, to[2] = from.z, to[3] = from.w;
+  }
+  __device__ __forceinline__ TermsPlace terms_of(int round) const {
+    const int p = round * slots_, row = warp_;
+    TermsPlace at{};
+    at.step = a_.shared.lines * kColumns;
+    at.products = &four_of<const float4>(round, 0, row);
+    at.scales = &four_of<const float4>(round, 0, a_.rows);
+    at.offsets = at.scales + kColumns;
+    at.stored_sums = &four_of<const float4>(round, 0, a_.shared.lines - 1);
+    if constexpr (kQuantizes) {
+      at.x_scales = reinterpret_cast<const float4*>(x_scales(row) + p);
+      at.x_sums = reinterpret_cast<const float4*>(scaled_sums(row) + p);
+    } else {
+      at.x = a_.x.terms + static_cast<std::int64_t>(p) * a_.rows + row;
+      at.rows = a_.rows, at.left = a_.blocks - p;
+    }
+    return at;
+  }
+  // Loads four blocks' terms and goes on to the next ones.
+  template <bool kOffsets>
+  __device__ __forceinline__ void load_terms(TermsPlace& at, Terms& to) const {
+    spread(*at.products, to.products), at.products += at.step;
+    spread(*at.scales, to.scales), at.scales += at.step;
+    if (kOffsets) spread(*at.offsets, to.offsets), at.offsets += at.step;
+    if constexpr (kQuantizes) {
+      spread(*at.x_scales++, to.x_scales);
+      if (kOffsets) spread(*at.x_sums++, to.x_sums);
+    } else {
+      if (a_.activation_offsets) {
+        spread(*reinterpret_cast<const int4*>(at.stored_sums), to.stored_sums);
+        at.stored_sums += at.step;
+      }
+#pragma unroll
+      for (int i = 0; i < kFour; ++i, at.x += at.rows)
+        if (at.left-- > 0) set_x_terms(*at.x, i, to);
+    }
+  }
+  __device__ __forceinline__ static void set_x_terms(const ActivationTerms& x, int i, Terms& to) {
+    to.x_scales[i] = x.scale, to.x_sums[i] = x.scaled_sum, to.x_offsets[i] = x.offset;
+  }
+
+  // Four blocks' terms are loaded while those in front of them are added: a block takes two dependent additions then.
+  template <bool kOffsets>
+  __device__ __forceinline__ void add_blocks(int round, int used) {
+    if (used <= 0) return;
+    int p = round * slots_;
+    TermsPlace at = terms_of(round);
+    Terms even{}, odd{};
+    load_terms<kOffsets>(at, even);
+#pragma unroll 1
+    for (; used >= 2 * kFour; used -= 2 * kFour, p += 2 * kFour) {
+      load_terms<kOffsets>(at, odd);
+      add_four<kOffsets>(even, p);
+      if (used > 2 * kFour) load_terms<kOffsets>(at, even);
+      add_four<kOffsets>(odd, p + kFour);
+    }
+    if (used >= kFour) {
+      if (used > kFour) load_terms<kOffsets>(at, odd);
+      add_four<kOffsets>(even, p);
+      even = odd;
+      used -= kFour, p += kFour;
+    }
+#pragma unroll
+    for (int i = 0; i < kFour - 1; ++i)
+      if (i < used) add<kOffsets>(even, i, p + i);
   }
   template <bool kOffsets>
-  __device__ __forceinline__ void add_batch(int p, int row, const std::int32_t* from, float& y) const {
-    float products[kBatch], scales[kBatch], offsets[kBatch], x_scale[kBatch], x_sums[kBatch], x_offsets[kBatch];
-    std::int32_t stored[kBatch];
+  __device__ __forceinline__ void add_four(const Terms& terms, int p) {
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      const std::int32_t* slot = from + i * slot_words_;
-      products[i] = numerics::bits_float(static_cast<std::uint32_t>(slot[row * kColumns]));
-      scales[i] = numerics::bits_float(static_cast<std::uint32_t>(slot[a_.rows * kColumns]));
-      offsets[i] = kOffsets ? numerics::bits_float(static_cast<std::uint32_t>(slot[(a_.rows + 1) * kColumns])) : 0.0f;
-      if constexpr (kQuantizes) {
-        x_scale[i] = x_scales(row)[p + i];
-        x_sums[i] = kOffsets ? static_cast<float>(x_sum(p + i, row)) : 0.0f;
-      } else {
-        const ActivationTerms x = a_.x.terms[static_cast<std::int64_t>(p + i) * a_.rows + row];
-        x_scale[i] = x.scale, x_sums[i] = x.scaled_sum, x_offsets[i] = x.offset;
-        stored[i] = a_.activation_offsets ? slot[(a_.shared.lines - 1) * kColumns] : 0;
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      y = numerics::add_float_product(y, products[i], x_scale[i], scales[i]);
-      if (kOffsets) y = numerics::add_weight_offset(y, kQuantizes ? x_scale[i] * x_sums[i] : x_sums[i], offsets[i]);
-      if constexpr (!kQuantizes)
-        if (a_.activation_offsets) y = add_x_offset(p + i, x_offsets[i], stored[i], scales[i], offsets[i], y);
-    }
+    for (int i = 0; i < kFour; ++i) add<kOffsets>(terms, i, p + i);
   }
 
-  // Adds a block that is one slot.
-  __device__ __forceinline__ float add_slot(int p, int row, const std::int32_t* from, float y) const {
-    const std::int32_t stored_sum = !kQuantizes && a_.activation_offsets ? from[(a_.shared.lines - 1) * kColumns] : 0;
-    return add(p, row, numerics::bits_float(static_cast<std::uint32_t>(from[row * kColumns])), stored_sum, from, y);
-  }
-  // Adds a block; `from` is its slot, `stored_sum` that of the weight's stored codes, if it is needed.
-  __device__ __forceinline__ float add(int p, int row, float product, std::int32_t stored_sum, const std::int32_t* from,
-                                       float y) const {
-    const float scale = numerics::bits_float(static_cast<std::uint32_t>(from[a_.rows * kColumns]));
-    const bool offsets = a_.offsets.type != ParameterType::none;
-    const float offset =
-        offsets ? numerics::bits_float(static_cast<std::uint32_t>(from[(a_.rows + 1) * kColumns])) : 0.0f;
-    if constexpr (kQuantizes) {
-      const float x_scale = x_scales(row)[p];
-      y = numerics::add_float_product(y, product, x_scale, scale);
-      if (offsets) y = numerics::add_weight_offset(y, x_scale * static_cast<float>(x_sum(p, row)), offset);
-    } else {
-      const ActivationTerms& x = a_.x.terms[static_cast<std::int64_t>(p) * a_.rows + row];
-      y = numerics::add_float_product(y, product, x.scale, scale);
-      if (offsets) y = numerics::add_weight_offset(y, x.scaled_sum, offset);
-      if (a_.activation_offsets) y = add_x_offset(p, x.offset, stored_sum, scale, offset, y);
+  // Adds the blocks that end in this round.
+  __device__ __forceinline__ void add_spans(int round, int used) {
+    const int row = warp_;
+    for (int slot = 0; slot < used; ++slot) {
+      const int span = round * slots_ + slot, p = span / a_.block_spans;
+      open_ += static_cast<std::uint32_t>(word_of(round, slot, row, lane_));
+      if (!kQuantizes && a_.activation_offsets) open_sum_ += word_of(round, slot, a_.shared.lines - 1, lane_);
+      if (span + 1 < a_.spans && (span + 1) % a_.block_spans != 0) continue;
+      const bool offsets = a_.offsets.type != ParameterType::none;
+      Terms terms{};
+      terms.products[0] = shifted_float(open_, shift_of(p, row));
+      terms.scales[0] = float_of(round, slot, a_.rows);
+      if (offsets) terms.offsets[0] = float_of(round, slot, a_.rows + 1);
+      terms.stored_sums[0] = open_sum_;
+      if constexpr (kQuantizes) {
+        terms.x_scales[0] = x_scales(row)[p];
+        if (offsets) terms.x_sums[0] = scaled_sums(row)[p];
+      } else {
+        set_x_terms(a_.x.terms[static_cast<std::int64_t>(p) * a_.rows + row], 0, terms);
+      }
+      offsets ? add<true>(terms, 0, p) : add<false>(terms, 0, p);
+      open_ = 0, open_sum_ = 0;
     }
-    return y;
+  }
+  __device__ __forceinline__ float float_of(int round, int slot, int line) const {
+    return numerics::bits_float(static_cast<std::uint32_t>(word_of(round, slot, line, lane_)));
+  }
+
+  template <bool kOffsets>
+  __device__ __forceinline__ void add(const Terms& terms, int i, int p) {
+    y_ = numerics::add_float_product(y_, terms.products[i], terms.x_scales[i], terms.scales[i]);
+    if (kOffsets) y_ = numerics::add_weight_offset(y_, terms.x_sums[i], terms.offsets[i]);
+    if constexpr (!kQuantizes)
+      if (a_.activation_offsets)
+        y_ = add_x_offset(p, terms.x_offsets[i], terms.stored_sums[i], terms.scales[i], terms.offsets[i], y_);
   }
   __device__ __forceinline__ float add_x_offset(int p, float x_offset, std::int32_t stored_sum, float scale,
                                                 float offset, float y) const {
@@ -388,21 +502,16 @@ class Gemv {
   }
   __device__ __forceinline__ void store() const {
     const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kColumns + lane_;
-#pragma unroll
-    for (int i = 0; i < kOwnRows; ++i) {
-      const int row = warp_ + a_.warps * i;
-      if (row < a_.rows && n < a_.n) store_epilogue(a_.out, a_.y_at[row], n, y_[i]);
-    }
+    if (warp_ < a_.rows && n < a_.n) store_epilogue(a_.out, a_.y_at[warp_], n, y_);
   }
 
   const Arguments& a_;
   char* memory_;
-  int warp_, lane_, group_, quad_, slots_, slot_words_;
-  int slot_ = 0, load_slot_ = 0;  // the stages of the round that is multiplied and of the one that is loaded
-  float y_[kOwnRows] = {};
+  int warp_, lane_, group_, quad_, slots_;
+  float y_ = 0.0f;
   // Sums of a block whose spans go on in the next round.
-  std::uint32_t open_[kOwnRows] = {};
-  std::int32_t open_sum_[kOwnRows] = {};
+  std::uint32_t open_ = 0;
+  std::int32_t open_sum_ = 0;
 };
 
 template <int kBits, bool kCodebook, bool kQuantizes>

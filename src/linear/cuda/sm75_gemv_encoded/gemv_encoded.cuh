@@ -15,11 +15,11 @@ constexpr int kMaxRows = 8;  // of a launch
 constexpr int kColumns = 2 * PackedLayout::kPanelRows;
 constexpr int kChunk = 32;  // k of one step of a warp: a group of the codes' planes
 constexpr int kSpanChunks = 4, kSpan = kSpanChunks * kChunk;
-constexpr int kMaxWarps = 16;  // of a thread block
+constexpr int kMinWarps = kMaxRows, kMaxWarps = 16;  // of a thread block: one for each row at least, who adds its sums
 constexpr int kMaxFeatures = 1 << 20;
 
-// The most spans of a warp that are in shared memory or on their way there.
-constexpr int most_stages(int bits) { return bits <= 4 ? 4 : bits < 8 ? 3 : 2; }
+// Spans of a warp that are in shared memory or on their way there. More of them delay x, whose loads wait behind them.
+constexpr int kStages = 2;
 constexpr int span_bytes(int bits) { return kColumns * kSpan * bits / 8; }
 
 // Scales or offsets of the weight, see EncodedParameters.
@@ -33,9 +33,10 @@ struct Parameters {
 
 // Dynamic shared memory, in bytes.
 struct SharedLayout {
-  int x_scales_at, sums_at;  // of x quantized here: scales [rows, scale_stride], sums of codes [P, rows]
-  int slots_at;              // [2][slots][lines][32] words
-  int lines;                 // of a slot: a sum for each row, scales, offsets, sums of the weight's codes
+  // Of x quantized here: scales [rows, scale_stride], sums of codes [P, rows], their products [rows, scale_stride].
+  int x_scales_at, sums_at, scaled_sums_at;
+  int slots_at;  // [2][slots / 4][lines][32][4] words
+  int lines;     // of a slot: a sum for each row, scales, offsets, sums of the weight's codes
   int bytes;
 };
 
@@ -56,9 +57,9 @@ struct Arguments {
   QuantizedRows<std::int8_t> x;
   int row_codes;
   // The schedule.
-  int warps, stages, spans;  // stages: spans of a warp that are in shared memory or on their way there
-  int span_blocks;           // blocks of a span; 1 where a block has spans
-  int block_spans;           // spans of a block; 1 where a span has blocks
+  int warps, spans;  // kSpan k each, of a row
+  int span_blocks;   // blocks of a span; 1 where a block has spans
+  int block_spans;   // spans of a block; 1 where a span has blocks
   SharedLayout shared;
 };
 

@@ -15,8 +15,6 @@ using namespace gemv_encoded;
 
 // Parameters of two panels that are copied into shared memory; more of them are read where they are.
 constexpr std::int64_t kMaxParameterBytes = 40 << 10;
-constexpr int kMinWarps = 4;  // so that their threads own all outputs
-constexpr int kMinStages = 2;
 // Limits for weights in blocks of 16. With 8 rows of 4096 x 4096 sm80_int8_mma takes 31 us and this kernel 46 (H100).
 // Before 8.0 more rows take several launches, because only simt and sm75_int8_sliced take them otherwise.
 constexpr std::int64_t kMostRowsOfShortBlocks = 4, kMostBefore80 = 128;
@@ -37,8 +35,7 @@ Parameters parameters_of(const EncodedParameters& from) {
   return to;
 }
 
-// Plans the schedule and the shared memory; returns false if there is not enough of it. More warps come before more
-// stages, because every warp waits for results most of the time.
+// Plans the schedule and the shared memory; returns false if there is not enough of it.
 bool plan(Arguments& a, int bits, bool quantizes, int shared_bytes) {
   const int x_bytes = quantizes ? a.rows * a.quantizer.code_stride : 0;
   const int terms_bytes = quantizes ? a.rows * a.quantizer.scale_stride * 4 : 0;
@@ -50,21 +47,20 @@ bool plan(Arguments& a, int bits, bool quantizes, int shared_bytes) {
       if (a.warps > kMinWarps && a.warps / 2 >= a.spans) continue;
       if (copies && parameters > kMaxParameterBytes) break;
       if (quantizes && a.blocks == 1 && a.rows > a.warps) break;
-      for (a.stages = most_stages(bits); a.stages >= kMinStages; --a.stages) {
-        int at = a.warps * a.stages * span_bytes(bits) + x_bytes;
-        a.shared.x_scales_at = at;
-        a.shared.sums_at = at += terms_bytes;
-        at += terms_bytes;
-        for (Parameters* each : {&a.scales, &a.offsets}) {
-          each->data_at = copies ? at : -1;
-          each->super_at = at + 2 * each->panel_bytes;
-          if (copies) at = each->super_at + 2 * each->super_bytes;
-        }
-        a.shared.slots_at = at;
-        const std::int64_t bytes = at + std::int64_t{2} * a.warps * a.span_blocks * a.shared.lines * kColumns * 4;
-        a.shared.bytes = static_cast<int>(bytes);
-        if (bytes <= shared_bytes) return true;
+      int at = a.warps * kStages * span_bytes(bits) + x_bytes;
+      a.shared.x_scales_at = at;
+      a.shared.sums_at = at += terms_bytes;
+      a.shared.scaled_sums_at = at += terms_bytes;
+      if (a.offsets.type != ParameterType::none) at += terms_bytes;
+      for (Parameters* each : {&a.scales, &a.offsets}) {
+        each->data_at = copies ? at : -1;
+        each->super_at = at + 2 * each->panel_bytes;
+        if (copies) at = each->super_at + 2 * each->super_bytes;
       }
+      a.shared.slots_at = at;
+      const std::int64_t bytes = at + std::int64_t{2} * a.warps * a.span_blocks * a.shared.lines * kColumns * 4;
+      a.shared.bytes = static_cast<int>(bytes);
+      if (bytes <= shared_bytes) return true;
     }
   return false;
 }
