@@ -33,8 +33,9 @@ struct RowQuantizer {
 
   // codes [rows, code_stride], scales [rows, scale_stride], shifts [P, rows].
   // Called by all threads; blocks of kBlock k are shared by kBlock / 8 neighboring lanes. A barrier must follow.
-  // `parts` [rows, 32] is memory that nothing else uses until then.
-  template <int kBlock>
+  // `parts` [rows, 32] is memory that nothing else uses until then. With kAhead, which takes 8 registers, a unit is
+  // loaded while the one before it is encoded.
+  template <int kBlock, bool kAhead = false>
   __device__ __forceinline__ void run(std::int8_t* codes, float* scales, std::int32_t* shifts,
                                       std::uint32_t* parts) const {
     constexpr int kLanes = kBlock / kUnit;
@@ -44,27 +45,37 @@ struct RowQuantizer {
       if (source == Source::per_row) {
         store_largest(parts);
         __syncthreads();
-        return run_rows<kLanes, true>(codes, scales, shifts, parts);
+        return run_rows<kLanes, true, kAhead>(codes, scales, shifts, parts);
       }
     }
-    run_rows<kLanes, false>(codes, scales, shifts, parts);
+    run_rows<kLanes, false, kAhead>(codes, scales, shifts, parts);
   }
 
-  template <int kLanes, bool kPerRow>
+  template <int kLanes, bool kPerRow, bool kAhead>
   __device__ __forceinline__ void run_rows(std::int8_t* codes, float* scales, std::int32_t* shifts,
                                            const std::uint32_t* parts) const {
     static_assert(kLanes <= kWarpSize && kWarpSize % kLanes == 0, "a warp holds whole blocks");
-    const int units = blocks * kLanes, thread = static_cast<int>(threadIdx.x);
+    const int units = blocks * kLanes, thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+    const auto existing = [units](int unit) { return unit < units ? unit : units - 1; };
+    Raw next{};
+    if constexpr (kAhead) next = load_raw(row_at[0], existing(thread));
 #pragma unroll 1
     for (int row = 0; row < rows; ++row) {
       numerics::BlockScale scale{};
       if constexpr (kPerRow)
         scale = block_scale<false>(largest_part(parts, row, static_cast<int>(blockDim.x) / kWarpSize));
 #pragma unroll 1
-      for (int first = thread; first - thread % kWarpSize < units; first += static_cast<int>(blockDim.x)) {
-        const int unit = first < units ? first : units - 1;
+      for (int first = thread; first - thread % kWarpSize < units; first += threads) {
+        const int unit = existing(first);
         float values[kUnit];
-        load(values, row_at[row], unit);
+        if constexpr (kAhead) {
+          convert(next, values);
+          const bool same = first + threads - thread % kWarpSize < units;
+          if (same || row + 1 < rows)
+            next = load_raw(row_at[same ? row : row + 1], existing(same ? first + threads : thread));
+        } else {
+          load(values, row_at[row], unit);
+        }
         if constexpr (!kPerRow) scale = block_scale<false>(largest_of_lanes<kLanes>(largest(values)));
         uint2 words;
         const std::uint32_t sum = sum_of_lanes<kLanes>(encode<false>(values, scale, words));
@@ -237,14 +248,40 @@ struct RowQuantizer {
       values[0] = a.x, values[1] = a.y, values[2] = a.z, values[3] = a.w;
       values[4] = b.x, values[5] = b.y, values[6] = b.z, values[7] = b.w;
     } else {
-      const uint4 raw = *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(x) + first);
-      const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-      for (int i = 0; i < kUnit; ++i) {
-        const auto half = static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2)));
-        values[i] = dtype == DType::f16 ? numerics::half_to_float(half) : numerics::bfloat_to_float(half);
-      }
+      spread(*reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(x) + first), values);
     }
+  }
+  __device__ __forceinline__ void spread(const uint4& halves, float (&values)[kUnit]) const {
+    const std::uint32_t words[4] = {halves.x, halves.y, halves.z, halves.w};
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i) {
+      const auto half = static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2)));
+      values[i] = dtype == DType::f16 ? numerics::half_to_float(half) : numerics::bfloat_to_float(half);
+    }
+  }
+
+  // The same in two steps, of which the first one only loads.
+  struct Raw {
+    uint4 first, second;  // the latter of fp32 only
+  };
+  __device__ __forceinline__ Raw load_raw(std::int64_t row, int unit) const {
+    Raw raw{};
+    if (unit * kUnit >= k) return raw;
+    const std::int64_t first = row + unit * kUnit;
+    if (dtype == DType::f32) {
+      const auto* from = reinterpret_cast<const uint4*>(static_cast<const float*>(x) + first);
+      raw.first = from[0], raw.second = from[1];
+    } else {
+      raw.first = *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(x) + first);
+    }
+    return raw;
+  }
+  __device__ __forceinline__ void convert(const Raw& raw, float (&values)[kUnit]) const {
+    if (dtype != DType::f32) return spread(raw.first, values);
+    const std::uint32_t words[kUnit] = {raw.first.x,  raw.first.y,  raw.first.z,  raw.first.w,
+                                        raw.second.x, raw.second.y, raw.second.z, raw.second.w};
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i) values[i] = numerics::bits_float(words[i]);
   }
 };
 

@@ -136,13 +136,13 @@ class Gemv {
     auto* parts = reinterpret_cast<std::uint32_t*>(memory_ + a_.shared.slots_at);
     if (a_.block_spans == 1 && x.blocks > 1) {
       if (a_.block_size == 16)
-        x.template run<16>(x_codes(), x_scales(0), code_sums(), parts);
+        x.template run<16, true>(x_codes(), x_scales(0), code_sums(), parts);
       else if (a_.block_size == 32)
-        x.template run<32>(x_codes(), x_scales(0), code_sums(), parts);
+        x.template run<32, true>(x_codes(), x_scales(0), code_sums(), parts);
       else if (a_.block_size == 64)
-        x.template run<64>(x_codes(), x_scales(0), code_sums(), parts);
+        x.template run<64, true>(x_codes(), x_scales(0), code_sums(), parts);
       else
-        x.template run<128>(x_codes(), x_scales(0), code_sums(), parts);
+        x.template run<128, true>(x_codes(), x_scales(0), code_sums(), parts);
       return;
     }
     // Zeros behind the end: a code behind it may be any number of a codebook.
