@@ -337,7 +337,8 @@ class Gemv {
       if constexpr (kSlots == 4)
         *reinterpret_cast<int4*>(to) = int4{words[i][0], words[i][1], words[i][2], words[i][3]};
       else if constexpr (kSlots == 2)
-        *reinterpret_cast<int2*>(to) = int2{words[i][0], words[i][1]};
+        *reinterpret_cast<uint2*>(to) =
+            uint2{static_cast<std::uint32_t>(words[i][0]), static_cast<std::uint32_t>(words[i][1])};
       else
         *to = words[i][0];
     }
