@@ -1,6 +1,7 @@
 #include "conv2d/dispatch.h"
 
 #include "conv2d/cpu/depthwise.h"
+#include "conv2d/cpu/depthwise_product.h"
 #include "gemm/dispatch.h"
 #include "runtime/requirements.h"
 
@@ -21,7 +22,7 @@ const char* depthwise_unsupported_reason(const Conv2dProblem& problem) {
 
 template <const BlockKernels& codes, const BlockKernels& floats>
 void run_depthwise(const Conv2dProblem& problem) {
-  run_product(problem.product(), problem.compute == ComputeMode::floating ? floats : codes);
+  run_depthwise_product(problem.product(), problem.compute == ComputeMode::floating ? floats : codes);
 }
 
 template <const BlockKernels& kernels>

@@ -11,8 +11,8 @@
 #include "gemm/cpu/vtable.h"
 #include "gemm/cpu/window_rows.h"
 #include "gemm/dispatch.h"
-#include "gemm/epilogue.h"
 #include "gemm/product.h"
+#include "gemm/result_rows.h"
 #include "qcore/kernels.h"
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
@@ -21,16 +21,6 @@
 
 namespace qcore {
 namespace {
-
-// Returns whether tiles apply the activation themselves; the others are applied value by value.
-bool is_clamp_or_none(const FusedActivation& activation) {
-  return activation.kind == ActivationKind::none || activation.kind == ActivationKind::clamp;
-}
-
-// Returns a weight's scales or offsets from element `first` on, as tiles read them.
-TileParameters tile_parameters(const BlockParameters& all, std::int64_t first) {
-  return {all ? static_cast<const char*>(all.data) + first * all.item_size() : nullptr, all.half};
-}
 
 // Hands a product with per-block weights, of linear or conv2d, to the driver: each row of x is packed once, then tiles
 // multiply.
@@ -43,9 +33,8 @@ class TiledProduct {
         kernels_(kernels),
         weight_(*product.weight),
         layout_(EncodedPanels::tile_layout(*product.weight, kernels.looks_up_nibbles)),
-        depthwise_(kernels.depthwise_weights != nullptr),
         only_decoded_(kernels.decoded_panel_bytes != nullptr),
-        groups_(depthwise_ ? 1 : product.groups),
+        groups_(product.groups),
         column_groups_(groups_ * product.experts),
         channels_(product.groups * layout_.k),
         results_(product.results()),
@@ -53,10 +42,7 @@ class TiledProduct {
         rows_per_tile_(ceil_div(most_rows_, ceil_div(most_rows_, kernels.max_rows))),
         panels_(std::min<std::int64_t>(kernels.max_panels, kernels.max_products / rows_per_tile_)),
         panel_bytes_(layout_.panel_bytes()),
-        finished_(is_clamp_or_none(product.activation)),
-        slides_(depthwise_ && product.columns.kernel == 3 && product.columns.stride == 1 &&
-                product.columns.dilation == 1),
-        y_(static_cast<float*>(const_cast<void*>(product.y.data))) {
+        result_rows_(product, kernels) {
     if (weight_.encoded) {
       encoded_.emplace(weight_, layout_, kernels, most_rows_, rows_per_tile_, panels_);
       panels_ = encoded_->panels();
@@ -86,7 +72,7 @@ class TiledProduct {
             product_.columns,
             layout_.taps,
             rows_.data,
-            rows_.data + rows_.plane_bytes - pixel_bytes_,
+            rows_.data + product_.inputs() * pixel_bytes_,
             product_.rows.input * row_bytes,
             row_bytes,
             pixel_bytes_};
@@ -131,23 +117,8 @@ class TiledProduct {
     t.end_block = blocks;
     t.finishes = true;
     set_prefetch(t, 0, 1);
-    if (finished_) {
-      t.bias = bias_ ? bias_ + column.panel * PackedLayout::kPanelRows : nullptr;
-      t.clamp = product_.activation.kind == ActivationKind::clamp;
-      t.lo = product_.activation.lo, t.hi = product_.activation.hi;
-    }
-    if (depthwise_) {
-      t.x_offset += column.panel / panels_ * rows_.plane_bytes;
-      t.weights = weights_ + column.panel * weights_panel_;
-      t.weights_tap = weights_tap_;
-      t.weights_panel = weights_panel_;
-      t.slides = slides_;
-    }
+    result_rows_.finish_in_tile(t, bias_, column.panel);
     return t;
-  }
-
-  std::int64_t tile_end(std::int64_t row, std::int64_t end) const {
-    return slides_ ? std::min(end, (row / product_.columns.output + 1) * product_.columns.output) : end;
   }
 
   std::int64_t y_step() const { return product_.y.row_stride(); }
@@ -155,9 +126,9 @@ class TiledProduct {
   float* in_place(const TileColumn& column) const {
     const RowView& y = product_.y;
     const bool whole = column.channels == column.panels * PackedLayout::kPanelRows;
-    return whole && finished_ && y.dtype == DType::f32 && y.column_stride == 1 && y.leading <= 1 &&
+    return whole && result_rows_.finished() && y.dtype == DType::f32 && y.column_stride == 1 && y.leading <= 1 &&
                    blocks_per_run_ >= layout_.blocks()
-               ? y_ + column.channel % product_.outputs()
+               ? result_rows_.y() + column.channel % product_.outputs()
                : nullptr;
   }
 
@@ -199,27 +170,10 @@ class TiledProduct {
     if (kernels_.release) kernels_.release();
   }
 
-  // Brings finished results to y, or finishes those with an activation that tiles don't know.
+  // Brings results that are not in place to y.
   void store(const TileColumn& column, std::int64_t begin, std::int64_t end, float* results,
              std::int64_t row_length) const {
-    const RowView& y = product_.y;
-    const std::int64_t first = column.channel % product_.outputs();
-    results += column.skipped;
-    y.for_runs(begin, end, [&](std::int64_t, std::int64_t count, std::int64_t offset) {
-      offset += first * y.column_stride;
-      if (finished_ && y.column_stride == 1) {
-        for (std::int64_t row = 0; row < count; ++row)
-          store_row(results + row * row_length, column.channels, offset + row * y.row_stride());
-      } else if (finished_ && y.row_stride() == 1) {
-        store_turned(results, row_length, count, column.channels, offset);
-      } else {
-        for (std::int64_t row = 0; row < count; ++row)
-          for (std::int64_t c = 0; c < column.channels; ++c)
-            store_one(results[row * row_length + c], column.channel + c,
-                      offset + row * y.row_stride() + c * y.column_stride);
-      }
-      results += count * row_length;
-    });
+    result_rows_.store(column.channel, column.channels, begin, end, results + column.skipped, row_length);
   }
 
  private:
@@ -228,67 +182,26 @@ class TiledProduct {
   // ---- x
 
   void allocate(Scratch& scratch) {
-    const bool integer = product_.compute != ComputeMode::floating;
     if (product_.compute == ComputeMode::int8_asym) weight_sums_ = weight_.weight_sums();
-    if (depthwise_) {
-      rows_.plane_channels = panels_ * PackedLayout::kPanelRows;
-      const std::int64_t bytes = rows_.plane_channels * static_cast<std::int64_t>(sizeof(float));
-      const bool scaled_sums = integer && weight_.offsets && !weight_sums_;
-      rows_.codes = scaled_sums ? bytes : 0;
-      rows_.row_bytes = scaled_sums ? 2 * bytes : bytes;
-      rows_.weight_scales = tile_parameters(weight_.scales, 0);
-      make_depthwise_weights(scratch);
-    } else {
-      const std::int64_t blocks = layout_.blocks(), step_bytes = layout_.step_k() * kernels_.bytes_per_code;
-      const bool fp32 = kernels_.bytes_per_code == static_cast<int>(sizeof(float));
-      rows_.codes = fp32 ? 0 : PackedRows::kParameters * blocks * static_cast<std::int64_t>(sizeof(float));
-      if (only_decoded_) rows_.codes = round_up(rows_.codes, PackedRows::kSlackBytes);  // whole cache lines for tiles
-      // Whole vectors of codes are stored from each block's start.
-      const std::int64_t last_steps = blocks ? layout_.block_steps(blocks - 1) : 0;
-      rows_.row_bytes = rows_.codes + (layout_.steps() - last_steps) * step_bytes +
-                        round_up(last_steps * step_bytes, PackedRows::kSlackBytes);
-      // Such tiles read behind a row's end. An odd number of lines spreads rows over the first-level cache's sets.
-      if (only_decoded_) rows_.row_bytes = round_up(rows_.row_bytes, 2 * kAlignment) + PackedRows::kSlackBytes;
-      // Rows whose addresses agree in the bits that choose a set of the first-level cache push each other out of it.
-      constexpr std::int64_t kSetBytes = 2048;
-      if (rows_.row_bytes % kSetBytes == 0) rows_.row_bytes += kAlignment;
-    }
+    const std::int64_t blocks = layout_.blocks(), step_bytes = layout_.step_k() * kernels_.bytes_per_code;
+    const bool fp32 = kernels_.bytes_per_code == static_cast<int>(sizeof(float));
+    rows_.codes = fp32 ? 0 : PackedRows::kParameters * blocks * static_cast<std::int64_t>(sizeof(float));
+    if (only_decoded_) rows_.codes = round_up(rows_.codes, PackedRows::kSlackBytes);  // whole cache lines for tiles
+    // Whole vectors of codes are stored from each block's start.
+    const std::int64_t last_steps = blocks ? layout_.block_steps(blocks - 1) : 0;
+    rows_.row_bytes = rows_.codes + (layout_.steps() - last_steps) * step_bytes +
+                      round_up(last_steps * step_bytes, PackedRows::kSlackBytes);
+    // Such tiles read behind a row's end. An odd number of lines spreads rows over the first-level cache's sets.
+    if (only_decoded_) rows_.row_bytes = round_up(rows_.row_bytes, 2 * kAlignment) + PackedRows::kSlackBytes;
+    // Rows whose addresses agree in the bits that choose a set of the first-level cache push each other out of it.
+    constexpr std::int64_t kSetBytes = 2048;
+    if (rows_.row_bytes % kSetBytes == 0) rows_.row_bytes += kAlignment;
     rows_.zero_code = encoded_ ? encoded_->zero_code() : layout_.zero_code();
     pixel_bytes_ = rows_.row_bytes * groups_;
-    rows_.plane_bytes = (product_.inputs() + 1) * pixel_bytes_;
-    const std::int64_t planes = depthwise_ ? columns() : 1;
-    rows_.data = scratch.take<char>(planes * rows_.plane_bytes);
-    for (std::int64_t plane = 1; plane <= planes; ++plane)
-      std::fill_n(rows_.data + plane * rows_.plane_bytes - pixel_bytes_, pixel_bytes_, char{0});
-    bias_ = float_bias(scratch);
-  }
-
-  // Prepares the factors of each tap. Activations with offsets multiply the weights' sums, which are there already.
-  void make_depthwise_weights(Scratch& scratch) {
-    if (weight_sums_) {
-      weights_ = weight_sums_;
-      weights_tap_ = layout_.parameter_count();
-      weights_panel_ = PackedLayout::kPanelRows;
-      return;
-    }
-    float* weights = scratch.take<float>(layout_.panels() * layout_.taps * PackedLayout::kPanelRows);
-    BlockTileArguments t = arguments({});
-    t.panels = static_cast<int>(layout_.panels());
-    kernels_.depthwise_weights(t, activation_mode(product_.compute), weights);
-    weights_ = weights;
-    weights_tap_ = PackedLayout::kPanelRows;
-    weights_panel_ = layout_.taps * PackedLayout::kPanelRows;
-  }
-
-  // Returns the bias as fp32 for whole panels; null if there is none.
-  const float* float_bias(Scratch& scratch) const {
-    const TensorView& bias = product_.bias;
-    if (!bias.rank) return nullptr;
-    const std::int64_t padded = layout_.panels() * PackedLayout::kPanelRows;
-    float* values = scratch.take<float>(padded);
-    for (std::int64_t i = 0; i < layout_.n; ++i) values[i] = load_float(bias.data, bias.dtype, product_.bias_place(i));
-    std::fill(values + layout_.n, values + padded, 0.0f);
-    return values;
+    const std::int64_t bytes = product_.inputs() * pixel_bytes_;
+    rows_.data = scratch.take<char>(bytes + pixel_bytes_);
+    std::fill_n(rows_.data + bytes, pixel_bytes_, char{0});
+    bias_ = result_rows_.float_bias(layout_.panels(), scratch);
   }
 
   // Packs x. A task's rows stay in the first-level cache while they are copied and packed. Those that lie side by side
@@ -391,59 +304,23 @@ class TiledProduct {
     return std::max<std::int64_t>(1, (only_decoded_ ? kernels_.run_bytes : kWeightBytes) / block_bytes);
   }
 
-  // ---- y
-
-  // Stores results of rows that lie side by side. Whole vectors of fp32 go to their places, the rest by way of a copy.
-  void store_turned(const float* results, std::int64_t row_length, std::int64_t rows, std::int64_t channels,
-                    std::int64_t offset) const {
-    const RowView& y = product_.y;
-    constexpr int kFloat = static_cast<int>(DType::f32);
-    const std::int64_t placed = y.dtype == DType::f32 ? rows / kLine * kLine : 0, rest = rows - placed;
-    if (placed) kernels_.rows->transpose(results, kFloat, row_length, placed, channels, y_ + offset, y.column_stride);
-    if (!rest) return;
-    Scratch scratch;
-    const std::int64_t stride = round_up(rest, kLine);
-    float* turned = scratch.take<float>(channels * stride);
-    kernels_.rows->transpose(results + placed * row_length, kFloat, row_length, rest, channels, turned, stride);
-    for (std::int64_t c = 0; c < channels; ++c)
-      store_row(turned + c * stride, rest, offset + placed + c * y.column_stride);
-  }
-
-  void store_row(const float* values, std::int64_t count, std::int64_t offset) const {
-    kernels_.rows->store_row(values, count, reinterpret_cast<char*>(y_) + offset * y_item_,
-                             static_cast<int>(product_.y.dtype));
-  }
-
-  void store_one(float value, std::int64_t channel, std::int64_t offset) const {
-    if (finished_)
-      store_float(y_, product_.y.dtype, offset, value);
-    else
-      store_result(product_, offset, channel, value);
-  }
-
   const BlockProduct& product_;
   const BlockKernels& kernels_;
   const PackedWeight& weight_;
   std::optional<EncodedPanels> encoded_;
   const PackedLayout layout_;  // of the codes that tiles read
-  const bool depthwise_;
-  const bool only_decoded_;           // the tiles read nothing but decoded weights
-  const std::int64_t groups_;         // depthwise tiles take channels together whose groups differ
+  const bool only_decoded_;    // the tiles read nothing but decoded weights
+  const std::int64_t groups_;
   const std::int64_t column_groups_;  // those of all experts
   const std::int64_t channels_, results_, most_rows_;
   const std::int64_t rows_per_tile_;
   std::int64_t panels_;  // of a tile: the fewer its rows, the more, so that enough memory is being read at once
   std::int64_t panel_bytes_;
-  const bool finished_;  // bias and activation are done in the tile
-  const bool slides_;    // of depthwise tiles, which then end with a row of results
-  float* const y_;       // of whatever dtype
-  const std::int64_t y_item_ = static_cast<std::int64_t>(item_size(product_.y.dtype));
+  const ResultRows result_rows_;
   std::int64_t columns_per_group_ = 0, blocks_per_run_ = 0;
   PackedRows rows_{};
   std::int64_t pixel_bytes_ = 0;
   const float* weight_sums_ = nullptr;
-  const float* weights_ = nullptr;  // of depthwise tiles
-  std::int64_t weights_tap_ = 0, weights_panel_ = 0;
   const float* bias_ = nullptr;
 };
 

@@ -4,6 +4,16 @@
 
 namespace qcore {
 
+// What depthwise tiles take beside the others.
+struct DepthwiseTileArguments : BlockTileArguments {
+  const float* weights;  // one per channel and tap
+  std::int64_t weights_tap, weights_panel;
+  // Whether the kernel has three taps in each row, and the next result's pixels are a tap ahead. Then x has one pointer
+  // for each row of the kernel, to the first pixel under it, and the others follow, tap_stride bytes apart.
+  bool slides;
+  int out_dtype;  // of `out`
+};
+
 // Tiles for convolutions whose groups have one channel each.
 extern const BlockKernels kDepthwiseAvx2, kDepthwiseFloatAvx2;              // depthwise_avx2.cpp
 extern const BlockKernels kDepthwiseAvx512, kDepthwiseFloatAvx512;          // depthwise_avx512.cpp

@@ -6,12 +6,14 @@ namespace qcore {
 namespace {
 
 struct Lanes : Generic128 {
-  // Returns whether in every lane x is 0, or the bits of |x| are from low up to below high.
-  QCORE_NUMERIC bool zero_or_within(Float x, std::uint32_t low, std::uint32_t high) {
-    const Unsigned magnitude = (Unsigned)bit_and(as_int(x), set1(0x7fffffff));
-    const Int outside = (Int)(magnitude - low >= (Unsigned)set1(static_cast<std::int32_t>(high - low)));
-    return !any(outside & ((Int)magnitude != set1(0)));
+  QCORE_NUMERIC Float in_register(Float x) { return x; }
+  QCORE_NUMERIC Int min_unsigned(Int a, Int b) { return select((Int)((Unsigned)a < (Unsigned)b), a, b); }
+  // Returns whether all numbers of which these are the extremes, less 1, are from low up to below high.
+  QCORE_NUMERIC bool within(Int smallest, Int largest, std::uint32_t low, std::uint32_t high) {
+    const Int below = (Int)((Unsigned)smallest < (Unsigned)set1(static_cast<std::int32_t>(low - 1)));
+    return !any(below | (Int)(largest >= set1(static_cast<std::int32_t>(high - 1))));
   }
+  static constexpr bool kStoresPairs = false;
 };
 
 }  // namespace

@@ -8,12 +8,20 @@ namespace qcore {
 namespace {
 
 struct Lanes : Neon {
-  // Returns whether in every lane x is 0, or the bits of |x| are from low up to below high.
-  QCORE_NUMERIC bool zero_or_within(Float x, std::uint32_t low, std::uint32_t high) {
-    const uint32x4_t magnitude = vreinterpretq_u32_s32(bit_and(as_int(x), set1(0x7fffffff)));
-    const uint32x4_t within = vcltq_u32(vsubq_u32(magnitude, vdupq_n_u32(low)), vdupq_n_u32(high - low));
-    return vminvq_u32(vorrq_u32(within, vceqzq_u32(magnitude))) != 0;
+  // Keeps the compiler from loading x anew for each of its uses, of which the processor can do fewer than of fmas.
+  QCORE_NUMERIC Float in_register(Float x) {
+    asm("" : "+w"(x));
+    return x;
   }
+  QCORE_NUMERIC Int min_unsigned(Int a, Int b) {
+    return vreinterpretq_s32_u32(vminq_u32(vreinterpretq_u32_s32(a), vreinterpretq_u32_s32(b)));
+  }
+  // Returns whether all numbers of which these are the extremes, less 1, are from low up to below high.
+  QCORE_NUMERIC bool within(Int smallest, Int largest, std::uint32_t low, std::uint32_t high) {
+    return vminvq_u32(vreinterpretq_u32_s32(smallest)) >= low - 1 &&
+           vmaxvq_s32(largest) < static_cast<std::int32_t>(high - 1);
+  }
+  static constexpr bool kStoresPairs = false;
 };
 
 }  // namespace

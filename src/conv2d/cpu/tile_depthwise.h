@@ -1,5 +1,6 @@
 #pragma once
 
+#include "conv2d/cpu/depthwise.h"
 #include "gemm/cpu/float_weights.h"
 #include "gemm/cpu/tile.h"
 #include "gemm/cpu/tile_table.h"
@@ -15,28 +16,24 @@ namespace {
 template <class V>
 struct Depthwise {
   using Float = typename V::Float;
-  static constexpr int kVectorsPerPanel = static_cast<int>(PackedLayout::kPanelRows) / V::kLanes;
+  static constexpr std::int64_t kPanel = PackedLayout::kPanelRows;
+  static constexpr int kVectorsPerPanel = static_cast<int>(kPanel) / V::kLanes;
 
-  // Rows of [plane_channels] factors, then, for weights with offsets, as many of sA * sumA.
+  // Rows of [plane_channels] factors, then, for weights with offsets, as many of sA * sumA. `values` are of
+  // rows.x_dtype.
   static void pack(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout, int mode,
                    const PackedRows& rows) {
     if (mode == numerics::kActivationInt8Asym)
-      pack_factors<true, false>(values, stride, count, layout.n, mode, rows);
+      pack_rows<Offsets>(values, stride, count, layout.n, mode, rows);
     else if (rows.codes)
-      pack_factors<false, true>(values, stride, count, layout.n, mode, rows);
+      pack_rows<ScaledSums>(values, stride, count, layout.n, mode, rows);
     else
-      pack_factors<false, false>(values, stride, count, layout.n, mode, rows);
+      pack_rows<Factors>(values, stride, count, layout.n, mode, rows);
   }
 
-  static void pack_floats(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout, int,
-                          const PackedRows& rows) {
-    char* plane = rows.data;
-    for (std::int64_t first = 0; first < layout.n; first += rows.plane_channels, plane += rows.plane_bytes) {
-      const std::int64_t channels = channels_of_plane(rows, first, layout.n);
-      for (std::int64_t row = 0; row < count; ++row)
-        memcpy(plane + row * rows.row_bytes, values + row * stride + first,
-               static_cast<std::size_t>(channels) * sizeof(float));
-    }
+  static void pack_floats(const float* values, std::int64_t stride, std::int64_t count, const PackedLayout& layout,
+                          int mode, const PackedRows& rows) {
+    pack_rows<Values>(values, stride, count, layout.n, mode, rows);
   }
 
   // [panels][taps][16]: the largest activation code times the weight's, or the weight itself.
@@ -68,48 +65,112 @@ struct Depthwise {
   }
 
  private:
-  QCORE_NUMERIC std::int64_t channels_of_plane(const PackedRows& rows, std::int64_t first, std::int64_t all) {
-    return all - first < rows.plane_channels ? all - first : rows.plane_channels;
+  // Vectors of x as fp32.
+  struct LoadFloats {
+    using Item = float;
+    QCORE_NUMERIC Float load(const Item* x) { return V::load(x); }
+  };
+  struct LoadHalves {
+    using Item = std::uint16_t;
+    QCORE_NUMERIC Float load(const Item* x) { return V::load_half(x); }
+  };
+  struct LoadBfloats {
+    using Item = std::uint16_t;
+    QCORE_NUMERIC Float load(const Item* x) { return V::load_bfloat(x); }
+  };
+
+  // What of x is kept: itself, for float activations; sA * sB; that and sA * sumA; or what int8_asym makes of it.
+  enum Kept { Values, Factors, ScaledSums, Offsets };
+
+  struct Constants {
+    Float negative_largest, reciprocal, largest;  // of the codes of activations
+    const float* weight_scales;
+    int mode;
+  };
+
+  template <Kept kept>
+  static void pack_rows(const void* values, std::int64_t stride, std::int64_t count, std::int64_t channels, int mode,
+                        const PackedRows& rows) {
+    if (rows.x_dtype == kF32)
+      pack_rows<kept, LoadFloats>(static_cast<const float*>(values), stride, count, channels, mode, rows);
+    else if (rows.x_dtype == kF16)
+      pack_rows<kept, LoadHalves>(static_cast<const std::uint16_t*>(values), stride, count, channels, mode, rows);
+    else
+      pack_rows<kept, LoadBfloats>(static_cast<const std::uint16_t*>(values), stride, count, channels, mode, rows);
   }
 
-  template <bool Offsets, bool ScaledSums>
-  static void pack_factors(const float* values, std::int64_t stride, std::int64_t count, std::int64_t all_channels,
-                           int mode, const PackedRows& rows) {
-    const Float largest = V::set1(static_cast<float>(numerics::activation_highest(mode)));
+  template <Kept kept, class From>
+  static void pack_rows(const typename From::Item* values, std::int64_t stride, std::int64_t count,
+                        std::int64_t all_channels, int mode, const PackedRows& rows) {
+    const float largest = static_cast<float>(numerics::activation_highest(mode));
+    const Constants constants{V::set1(-largest), V::set1(1.0f / largest), V::set1(largest),
+                              static_cast<const float*>(rows.weight_scales.data), mode};
     for (std::int64_t row = 0; row < count; ++row) {
       char* data = rows.data + row * rows.row_bytes;
-      for (std::int64_t first = 0; first < all_channels; first += rows.plane_channels, data += rows.plane_bytes) {
-        const float* x = values + row * stride + first;
-        const std::int64_t channels = channels_of_plane(rows, first, all_channels);
-        // Both x's plane and the scales have room for a whole panel.
-        for (std::int64_t c = 0; c < channels; c += V::kLanes) {
-          const Float value =
-              c + V::kLanes <= channels ? V::load(x + c) : V::load_first(x + c, static_cast<int>(channels - c));
-          float* factors = reinterpret_cast<float*>(data) + c;
-          if constexpr (Offsets) {
-            V::store(factors, constant_offsets(value));
-            continue;
-          }
-          const Float scale = signed_scales(value, mode);
-          V::store(factors, V::mul(scale, load_parameters<V>(rows.weight_scales, first + c)));
-          if constexpr (ScaledSums) V::store(reinterpret_cast<float*>(data + rows.codes) + c, V::mul(scale, largest));
-        }
+      const typename From::Item* x = values + row * stride;
+      if (!__builtin_expect(pack_row<kept, From, false>(x, all_channels, constants, data, rows), true))
+        pack_row<kept, From, true>(x, all_channels, constants, data, rows);
+    }
+  }
+
+  // Packs a row, and returns whether all its values are such that vectors may compute them: that is found out by the
+  // way and known at the end. `careful` computes any.
+  template <Kept kept, class From, bool careful>
+  QCORE_NUMERIC bool pack_row(const typename From::Item* x, std::int64_t all_channels, const Constants& constants,
+                              char* data, const PackedRows& rows) {
+    Seen seen{V::set1(-1), V::set1(-1)};
+    for (std::int64_t first = 0; first < all_channels; first += rows.plane_channels, data += rows.plane_bytes) {
+      const std::int64_t left = all_channels - first;
+      const std::int64_t channels = left < rows.plane_channels ? left : rows.plane_channels;
+      // Both x's plane and the scales have room for a whole panel.
+      std::int64_t c = 0;
+      for (; c + kPanel <= channels; c += kPanel)
+        repeat<kVectorsPerPanel>([&](int v) QCORE_UNROLLED {
+          const std::int64_t at = c + v * V::kLanes;
+          keep<kept, careful>(From::load(x + first + at), seen, data, first, at, constants, rows.codes);
+        });
+      for (; c < channels; c += V::kLanes) {
+        const std::int64_t count = channels - c < V::kLanes ? channels - c : V::kLanes;
+        typename From::Item last[V::kLanes] = {};
+        memcpy(last, x + first + c, static_cast<std::size_t>(count) * sizeof *x);
+        keep<kept, careful>(From::load(last), seen, data, first, c, constants, rows.codes);
       }
+    }
+    const std::uint32_t smallest = kept == Offsets ? 1 : numerics::kSmallestExactBits;
+    return kept == Values || careful || V::within(seen.smallest, seen.largest, smallest, numerics::kInfinityBits);
+  }
+
+  // The extremes of |x|'s bits less 1, in each lane: the smallest as unsigned integers, for which zeros are large, and
+  // the largest as signed ones, for which zeros are small. So zeros never count.
+  struct Seen {
+    typename V::Int smallest, largest;
+    QCORE_INLINE void add(Float x) {
+      const typename V::Int less = V::add(V::bit_and(V::as_int(x), V::set1(0x7fffffff)), V::set1(-1));
+      smallest = V::min_unsigned(smallest, less);
+      largest = V::max(largest, less);
+    }
+  };
+
+  template <Kept kept, bool careful>
+  QCORE_NUMERIC void keep(Float x, Seen& seen, char* data, std::int64_t first, std::int64_t c,
+                          const Constants& constants, std::int64_t codes) {
+    float* factors = reinterpret_cast<float*>(data) + c;
+    if constexpr (kept == Values) {
+      V::store(factors, x);
+    } else if constexpr (kept == Offsets) {
+      seen.add(x);
+      V::store(factors, careful ? one_by_one(x, constants.mode) : V::add(x, V::set1(0.0f)));
+    } else {
+      seen.add(x);
+      const Float scale = careful ? one_by_one(x, constants.mode)
+                                  : numerics::quotient<V>(x, constants.negative_largest, constants.reciprocal);
+      V::store(factors, V::mul(scale, V::load(constants.weight_scales + first + c)));
+      if constexpr (kept == ScaledSums)
+        V::store(reinterpret_cast<float*>(data + codes) + c, V::mul(scale, constants.largest));
     }
   }
 
   // numerics::signed_scale(), numerics::constant_offset() in each lane.
-  QCORE_NUMERIC Float signed_scales(Float x, int mode) {
-    if (__builtin_expect(!V::zero_or_within(x, numerics::kSmallestExactBits, numerics::kInfinityBits), 0))
-      return one_by_one(x, mode);
-    const float largest = static_cast<float>(numerics::activation_highest(mode));
-    return numerics::quotient<V>(x, V::set1(-largest), V::set1(1.0f / largest));
-  }
-  QCORE_NUMERIC Float constant_offsets(Float x) {
-    if (__builtin_expect(!V::zero_or_within(x, 0, numerics::kInfinityBits), 0))
-      return one_by_one(x, numerics::kActivationInt8Asym);
-    return V::add(x, V::set1(0.0f));
-  }
   __attribute__((noinline, cold)) static Float one_by_one(Float x, int mode) {
     float values[V::kLanes];
     V::store(values, x);
@@ -125,7 +186,8 @@ struct DepthwiseTile {
   using Float = typename V::Float;
   static constexpr int kVectorsPerPanel = Depthwise<V>::kVectorsPerPanel, kVectors = Panels * kVectorsPerPanel;
 
-  static void run(const BlockTileArguments& t) {
+  static void run(const BlockTileArguments& arguments) {
+    const auto& t = static_cast<const DepthwiseTileArguments&>(arguments);
     if (t.codes_at)
       add_taps<true>(t);
     else if (t.slides)
@@ -136,15 +198,18 @@ struct DepthwiseTile {
 
  private:
   // Results along a row, with windows of three columns that overlap: each pixel is loaded once per row of the kernel
-  // and meets the weights of the results that see it. A result's taps come in their order all the same.
-  QCORE_NUMERIC void slide(const BlockTileArguments& t) {
+  // and meets the weights of the results that see it. A result's taps come in their order all the same. Pixels lie one
+  // after the other, padding among them.
+  QCORE_NUMERIC void slide(const DepthwiseTileArguments& t) {
     constexpr int kTaps = 3;
     Float y[Results][kVectors];
     repeat<Results>([&](int r)
                         QCORE_UNROLLED { repeat<kVectors>([&](int v) QCORE_UNROLLED { y[r][v] = V::set1(0.0f); }); });
-    const char* const* pixels = t.x;
+    const char* const* row = t.x;
+    const std::int64_t pixel_bytes = t.tap_stride;
     const float* w = t.weights;
-    for (std::int64_t tap = 0; tap < t.layout->taps; tap += kTaps, pixels += kTaps * t.tap_stride) {
+    for (std::int64_t tap = 0; tap < t.layout->taps; tap += kTaps, ++row) {
+      const char* const pixels = *row + t.x_offset;
       Float weight[kTaps][kVectors];
       repeat<kTaps>([&](int column) QCORE_UNROLLED {
         repeat<kVectors>([&](int v) QCORE_UNROLLED { weight[column][v] = weight_of(t, w, v); });
@@ -152,32 +217,52 @@ struct DepthwiseTile {
       });
       // The first result sees three pixels, each later one a pixel more.
       unroll<Results + kTaps - 1>([&](auto at) QCORE_UNROLLED {
-        constexpr int kTap = at.value < kTaps ? at.value : kTaps - 1;
-        const char* row = t.x_offset + pixels[kTap * t.tap_stride + at.value - kTap];
-        repeat<kVectors>([&](int v) QCORE_UNROLLED {
-          const Float x = V::load(reinterpret_cast<const float*>(row) + v * V::kLanes);
-          repeat<kTaps>([&](int column) QCORE_UNROLLED {
-            const int result = at.value - column;
-            if (result >= 0 && result < Results) {
-              Float& total = y[result][v];
+        const char* const pixel = pixels + at.value * pixel_bytes;
+        unroll<kVectors>([&](auto v) QCORE_UNROLLED {
+          const Float x = V::in_register(V::load(reinterpret_cast<const float*>(pixel) + v.value * V::kLanes));
+          unroll<kTaps>([&](auto column) QCORE_UNROLLED {
+            constexpr int kResult = at.value - column.value;
+            if constexpr (kResult >= 0 && kResult < Results) {
+              Float& total = y[kResult][v.value];
               if constexpr (Decoded)
-                total = V::add(total, V::mul(x, weight[column][v]));
+                total = V::add(total, V::mul(x, weight[column.value][v.value]));
               else
-                total = V::fma(weight[column][v], x, total);
+                total = V::fma(weight[column.value][v.value], x, total);
             }
           });
         });
       });
     }
-    TileTotals<V, Results, kVectors>::store(t, y);
+    store(t, y);
   }
 
-  QCORE_NUMERIC Float weight_of(const BlockTileArguments& t, const float* w, int vector) {
+  QCORE_NUMERIC Float weight_of(const DepthwiseTileArguments& t, const float* w, int vector) {
     return V::load(w + vector / kVectorsPerPanel * t.weights_panel + vector % kVectorsPerPanel * V::kLanes);
   }
 
+  // Finishes the totals and stores them in y's dtype.
+  QCORE_NUMERIC void store(const DepthwiseTileArguments& t, Float (&y)[Results][kVectors]) {
+    if (t.out_dtype == kF32) return TileTotals<V, Results, kVectors>::store(t, y);
+    TileTotals<V, Results, kVectors>::finish(t, y);
+    auto* const out = reinterpret_cast<std::uint16_t*>(t.out);
+    if (t.out_dtype == kF16)
+      repeat<Results>([&](int r) QCORE_UNROLLED {
+        repeat<kVectors>([&](int v) QCORE_UNROLLED { V::store_half(out + r * t.out_stride + v * V::kLanes, y[r][v]); });
+      });
+    else
+      repeat<Results>([&](int r) QCORE_UNROLLED { store_bfloats(out + r * t.out_stride, y[r]); });
+  }
+
+  QCORE_NUMERIC void store_bfloats(std::uint16_t* out, const Float (&y)[kVectors]) {
+    if constexpr (kVectors % 2 == 0 && V::kStoresPairs)
+      repeat<kVectors / 2>([&](int i)
+                               QCORE_UNROLLED { V::store_bfloats(out + 2 * i * V::kLanes, y[2 * i], y[2 * i + 1]); });
+    else
+      repeat<kVectors>([&](int v) QCORE_UNROLLED { V::store_bfloat(out + v * V::kLanes, y[v]); });
+  }
+
   template <bool Offsets>
-  QCORE_NUMERIC void add_taps(const BlockTileArguments& t) {
+  QCORE_NUMERIC void add_taps(const DepthwiseTileArguments& t) {
     const std::int64_t taps = t.layout->taps;
     Float y[Results][kVectors], offsets[kVectors];
     repeat<kVectors>([&](int v) QCORE_UNROLLED {
@@ -204,7 +289,7 @@ struct DepthwiseTile {
         });
       });
     }
-    TileTotals<V, Results, kVectors>::store(t, y);
+    store(t, y);
   }
 };
 

@@ -36,8 +36,8 @@ struct TileTotals {
     });
   }
 
-  // Stores the totals, with bias and clamp after the last block.
-  QCORE_NUMERIC void store(const BlockTileArguments& t, Float (&y)[Rows][Vectors]) {
+  // Adds the bias and clamps, after the last block.
+  QCORE_NUMERIC void finish(const BlockTileArguments& t, Float (&y)[Rows][Vectors]) {
     if (t.finishes && t.bias) {
       repeat<Vectors>([&](int v) QCORE_UNROLLED {
         const Float bias = V::load(t.bias + v * V::kLanes);
@@ -50,6 +50,10 @@ struct TileTotals {
         repeat<Vectors>([&](int v) QCORE_UNROLLED { y[r][v] = V::at_most(V::at_least(y[r][v], lo), hi); });
       });
     }
+  }
+
+  QCORE_NUMERIC void store(const BlockTileArguments& t, Float (&y)[Rows][Vectors]) {
+    finish(t, y);
     repeat<Rows>([&](int r) QCORE_UNROLLED {
       repeat<Vectors>([&](int v) QCORE_UNROLLED { V::store(result(t, r, v), y[r][v]); });
     });

@@ -25,6 +25,11 @@ void for_each_task(std::int64_t tasks, bool parallel, const Task& task) {
     for (std::int64_t i = 0; i < tasks; ++i) task(i);
 }
 
+// Spreads rows evenly at the end: with max_rows 6 the last 7 become tiles of 4 and 3, not of 6 and 1.
+inline std::int64_t rows_of_tile(std::int64_t left, std::int64_t max_rows) {
+  return left <= max_rows ? left : left >= 2 * max_rows ? max_rows : (left + 1) / 2;
+}
+
 // Some panels of a weight, and the channels of y that they compute.
 struct TileColumn {
   std::int64_t group, panel, panels;
@@ -74,7 +79,6 @@ class TaskMemory {
 //   results(), columns()        rows of y, and TileColumns
 //   column(index)               one of them, which may be empty
 //   arguments(column)           what its tiles take beside their place
-//   tile_end(row, end)          where a tile that begins with `row` must end
 //   in_place(column)            null, or where tiles may store the first row's results, y_step() from row to row
 //   multiply(arguments, tiles, walk, memory)
 //                               calls walk(visit), which calls visit(tile) for one tile after the other, once or
@@ -136,10 +140,9 @@ class TileDriver {
       t.out_stride = in_place ? product_.y_step() : row_length;
       Result* const out = in_place ? in_place + begin * t.out_stride : buffer;
       const auto walk = [&](const auto& visit) {
-        std::int64_t tile = 0, stop = begin;
+        std::int64_t tile = 0;
         for (std::int64_t at = begin; at < end; at += t.rows, ++tile) {
-          if (at == stop) stop = product_.tile_end(at, end);
-          t.rows = static_cast<int>(rows_of_tile(stop - at));
+          t.rows = static_cast<int>(rows_of_tile(end - at, max_rows_));
           t.x = table + (at - begin);
           t.out = out + (at - begin) * t.out_stride;
           visit(tile);
@@ -148,11 +151,6 @@ class TileDriver {
       product_.multiply(t, ceil_div(rows, max_rows_), walk, memory);
       if (!in_place) product_.store(column, begin, end, buffer, row_length);
     }
-  }
-
-  // Spreads rows evenly at the end: the last 7 become tiles of 4 and 3, not of 6 and 1.
-  std::int64_t rows_of_tile(std::int64_t left) const {
-    return left <= max_rows_ ? left : left >= 2 * max_rows_ ? max_rows_ : (left + 1) / 2;
   }
 
   const Product& product_;

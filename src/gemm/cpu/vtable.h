@@ -35,6 +35,7 @@ struct PackedRows {
   // reads then lie together, and don't compete for the same lines of the first-level cache.
   std::int64_t plane_bytes, plane_channels;  // from one tile's channels to the next one's
   TileParameters weight_scales;
+  int x_dtype;  // of the values that are packed; others are always fp32
 };
 
 // Codes of an encoded weight in groups of eight steps, and where they go as plain codes of 8 bits.
@@ -95,11 +96,6 @@ struct BlockTileArguments : TilePlace<float> {
   const ExpandedCodes* encoded;  // what codes mean; null for plain ones
   const TileIntegers* integers;  // where scales and offsets come from; null: `scales` and `offsets`
   const float* nibbles;          // the 16 numbers that stored codes of 4 bits stand for, read with float activations
-
-  // Only depthwise tiles have these.
-  const float* weights;  // one per channel and tap
-  std::int64_t weights_tap, weights_panel;
-  bool slides;  // three taps in each row of the kernel, and the next result's pixels are a tap ahead
 };
 
 // Returns how far ahead of its reads a single tile asks for a panel's weights: what memory delivers while the

@@ -15,6 +15,7 @@ struct WindowRows {
   const char* first;                // pixel 0
   const char* padding;              // what padding sees
   std::int64_t image, row, column;  // from pixel to pixel, in bytes
+  std::int64_t ring = 0;            // rows of all images that memory holds, one after the other; 0: all of them
 
   // Writes to `found` the pixels under each tap for the results [begin, end): [taps][end - begin].
   void find(std::int64_t begin, std::int64_t end, const char** found) const {
@@ -37,7 +38,9 @@ struct WindowRows {
       const std::int64_t h = rows.at(line % rows.output, tap_row);
       const std::int64_t in = h < 0 ? to : std::clamp(inside, from, to), out = h < 0 ? to : std::clamp(outside, in, to);
       found = std::fill_n(found, in - from, padding);
-      std::int64_t pixel = line / rows.output * image + h * row + (in * columns.stride - shift) * column;
+      const std::int64_t number = line / rows.output;
+      const std::int64_t start = ring ? (number * rows.input + h) % ring * row : number * image + h * row;
+      std::int64_t pixel = start + (in * columns.stride - shift) * column;
       for (std::int64_t j = in; j < out; ++j, pixel += step) *found++ = first + pixel;
       found = std::fill_n(found, to - out, padding);
       begin += to - from;

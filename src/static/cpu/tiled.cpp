@@ -71,8 +71,6 @@ class TiledConvolution {
     return t;
   }
 
-  std::int64_t tile_end(std::int64_t, std::int64_t end) const { return end; }
-
   std::int64_t y_step() const { return y_.row_stride(); }
 
   std::uint8_t* in_place(const TileColumn& column) const {
