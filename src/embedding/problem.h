@@ -2,6 +2,7 @@
 
 #include "formats/packed_weight.h"
 #include "formats/row_view.h"
+#include "gemm/dequantize/vtable.h"
 #include "qcore/tensor_view.h"
 #include "runtime/kernel_table.h"
 
@@ -26,7 +27,9 @@ struct EmbeddingProblem {
 
 KernelTable<EmbeddingProblem>& embedding_dispatch();
 
-void run_embedding_cpu(const EmbeddingProblem& problem);
+void run_embedding_reference(const EmbeddingProblem& problem);
+// Threads and strides around one instruction set's kernels of dequantize.
+void run_embedding_cpu(const EmbeddingProblem& problem, const DequantizeKernels& kernels);
 void run_embedding_cuda(const EmbeddingProblem& problem);
 
 }  // namespace qcore

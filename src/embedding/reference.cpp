@@ -7,7 +7,7 @@
 
 namespace qcore {
 
-void run_embedding_cpu(const EmbeddingProblem& problem) {
+void run_embedding_reference(const EmbeddingProblem& problem) {
   constexpr std::int64_t kTaskElements = 1 << 16;
   const PackedWeight& weight = problem.weight;
   const PackedLayout& layout = weight.layout;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "formats/packed_weight.h"
-#include "quantize/cpu/dequantize_vtable.h"
+#include "gemm/dequantize/vtable.h"
 #include "quantize/problem.h"
 #include "runtime/kernel_table.h"
 

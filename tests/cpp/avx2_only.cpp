@@ -7,7 +7,7 @@
 #include "gru/cpu/vtable.h"
 #include "hadamard/cpu/vtable.h"
 #include "lstm/cpu/vtable.h"
-#include "quantize/cpu/dequantize_vtable.h"
+#include "gemm/dequantize/vtable.h"
 #include "runtime/probes/probe_kernels.h"
 #include "static/cpu/vtable.h"
 //

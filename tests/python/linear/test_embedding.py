@@ -1,9 +1,25 @@
 """Row lookup in a packed weight against indexing its dequantized values."""
 
+import encoded_weights
+import ml_dtypes
 import numpy as np
 import pytest
+from encoded_weights import ENCODINGS
+from linear_calls import assert_same
 
 import qcore
+
+KERNELS = [row.name for row in qcore.kernels("embedding") if row.device == "cpu" and row.available]
+DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16]
+
+
+def run(kernel, indices, weight, **options):
+    """Look rows up with one kernel and check that it was this kernel that ran."""
+    with qcore.force_kernel("embedding", kernel):
+        y = qcore.embedding(indices, weight, **options)
+    if y.size:
+        assert qcore.last_kernel("embedding") == kernel
+    return y
 
 
 def weight_of(shape, **options):
@@ -23,15 +39,63 @@ def test_rows_are_those_of_the_dequantized_weight(bits, scheme, shape, g, dtype)
             indices = rng.integers(0, shape[0], index_shape).astype(index_dtype)
             got = qcore.embedding(indices, weight, out_dtype=dtype)
             np.testing.assert_array_equal(got, weight.dequantize(dtype)[indices])
-    assert qcore.last_kernel("embedding") == "reference"
+    assert qcore.last_kernel("embedding") == KERNELS[0]
 
 
-def test_strides_and_out():
+def test_vectors_come_first():
+    assert KERNELS[-1] == "reference"
+    if {"avx2", "neon"} & set(qcore.info()["isa"]):
+        assert KERNELS[0] in ("avx512", "avx2", "neon")
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize("shape, g", [((5, 7), 4), ((40, 130), 32), ((33, 600), 6), ((17, 1), 64), ((20, 2600), 128)])
+def test_every_kernel_has_the_bits_of_the_reference(kernel, bits, scheme, shape, g):
+    weight = weight_of(shape, bits=bits, scheme=scheme, block_size=g, scale_dtype="float16")
+    indices = np.random.default_rng(5).integers(0, shape[0], (3, 31))
+    for dtype in DTYPES:
+        out = np.zeros((*indices.shape, shape[1]), dtype)
+        wanted = run("reference", indices, weight, out=np.zeros_like(out))
+        assert_same(run(kernel, indices, weight, out=out), wanted, kernel)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_every_kernel_looks_encoded_rows_up(kernel, name):
+    for n, k, g in ((33, 256, 32), (5, 70, 16)):
+        weight = encoded_weights.make(ENCODINGS[name], n, k, g).weight
+        indices = np.array([n - 1, 0, 3, 3])
+        for dtype in DTYPES:
+            wanted = run("reference", indices, weight, out=np.zeros((4, k), dtype))
+            assert_same(run(kernel, indices, weight, out=np.zeros((4, k), dtype)), wanted, kernel)
+            steps = np.full((4, 2 * k + 1), 7, dtype)
+            run(kernel, indices, weight, out=steps[:, 1::2])
+            assert_same(steps[:, 1::2], wanted, kernel)
+            assert (steps[:, ::2] == 7).all()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_results_beyond_the_caches(kernel, dtype):
+    """A result of 8 MiB or more is written past the caches, wherever it begins."""
+    weight = weight_of((64, 1056), bits=4, block_size=32)
+    indices = np.random.default_rng(6).integers(0, 64, (8 << 20) // 1056 // np.dtype(dtype).itemsize + 1)
+    memory = np.zeros(indices.size * 1056 + 1, dtype)
+    wanted = run("reference", np.arange(64), weight, out=np.zeros((64, 1056), dtype))[indices]
+    for start in (0, 1):
+        out = memory[start : start + indices.size * 1056].reshape(-1, 1056)
+        assert_same(run(kernel, indices, weight, out=out), wanted, kernel)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_strides_and_out(kernel):
     weight = weight_of((50, 40), bits=4, block_size=16)
     indices = np.arange(24, dtype=np.int64).reshape(4, 6)[::-2, ::3]
     buffer = np.full((2, 40, 5), np.nan, np.float32)
     out = buffer.transpose(0, 2, 1)[:, 1:3]
-    assert qcore.embedding(indices, weight, out=out) is out
+    assert run(kernel, indices, weight, out=out) is out
     np.testing.assert_array_equal(out, weight.dequantize()[indices])
     assert np.isnan(buffer[:, :, [0, 3, 4]]).all()
 

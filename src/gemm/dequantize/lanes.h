@@ -2,8 +2,8 @@
 
 #include <cstring>
 
+#include "gemm/dequantize/vtable.h"
 #include "numerics/portable.h"
-#include "quantize/cpu/dequantize_vtable.h"
 
 // The functions of DequantizeKernels for vectors V: those of simd, and
 //   Float codes<bits>(words, word_bytes, i)   the codes of a block from i on, a multiple of kLanes

@@ -1,18 +1,16 @@
-#include "quantize/cpu/dequantize_lanes.h"
-#include "simd/vector_neon.h"
+#include "gemm/dequantize/lanes.h"
+#include "simd/vector_generic128.h"
 
 namespace qcore {
 namespace {
 
-struct Codes : Neon {
+struct Codes : Generic128 {
   template <int kBits>
   QCORE_NUMERIC Float codes(const std::uint8_t* words, std::int64_t word_bytes, std::int64_t i) {
     std::uint32_t word;
     memcpy(&word, words + i * kBits / 32 * word_bytes, sizeof word);
     if constexpr (kBits == 4) word = word >> (i & 4) & 0x0f0f0f0fu;
-    const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(word));
-    const Float stored = vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))));
-    return sub(stored, set1(kBits == 4 ? 8.0f : 128.0f));
+    return sub(to_float(load_bytes(&word)), set1(kBits == 4 ? 8.0f : 128.0f));
   }
 
   static constexpr bool kStreams = false;
@@ -23,6 +21,6 @@ struct Codes : Neon {
 
 }  // namespace
 
-extern const DequantizeKernels kDequantizeNeon = kDequantizeLanes<Codes>;
+extern const DequantizeKernels kDequantizeGeneric128 = kDequantizeLanes<Codes>;
 
 }  // namespace qcore

@@ -1,5 +1,5 @@
-#include "quantize/cpu/dequantize_lanes.h"
-#include "quantize/cpu/stream_x86.h"
+#include "gemm/dequantize/lanes.h"
+#include "gemm/dequantize/stream_x86.h"
 #include "simd/vector_avx512.h"
 
 namespace qcore {
