@@ -196,7 +196,8 @@ QCORE_NUMERIC typename L::F lut_eval(typename L::F x, const T& table) {
 //   I first_interval(F x)       an interval at or before i
 //   find_binary(F z)            lut_found_binary
 //   I interval_from(F x, I i)   i, from that one on
-//   F entries()                 an object with find(I q), of any type, and values(found, F& value, F& delta)
+//   F entries()                 an object with pack<whether q has a power>(I q), find(packed) and values(found, F&
+//   value, F& delta)
 constexpr std::int32_t kLutIndexBits = 0xffff, kLutPowerBits = 0x7f800000;
 
 template <class L>
@@ -223,12 +224,21 @@ QCORE_NUMERIC LutFound<L> lut_found_binary(typename L::F z, const T& table) {
   return found;
 }
 
-template <LutReduction kReduction, class L, class T>
-QCORE_NUMERIC LutFound<L> lut_find(typename L::F x, const T& table) {
+// Returns the argument of lut_find: the table's or, for exp, z.
+template <LutReduction kReduction, class L>
+QCORE_NUMERIC typename L::F lut_argument(typename L::F x) {
   if constexpr (kReduction == LutReduction::exp)
-    return table.find_binary(L::limited(L::mul(x, L::set(kLog2E)), L::set(127.0f)));
+    return L::limited(L::mul(x, L::set(kLog2E)), L::set(127.0f));
   else
-    return lut_found<L>(reduced<kReduction, L>(x), table);
+    return reduced<kReduction, L>(x);
+}
+
+template <LutReduction kReduction, class L, class T>
+QCORE_NUMERIC LutFound<L> lut_find(typename L::F argument, const T& table) {
+  if constexpr (kReduction == LutReduction::exp)
+    return table.find_binary(argument);
+  else
+    return lut_found<L>(argument, table);
 }
 
 // Tables whose first step finds the interval, and whose entries are looked up in one step.
@@ -241,6 +251,10 @@ struct LutOneStep {
   QCORE_INLINE typename L::I interval_from(typename L::F, typename L::I i) const { return i; }
   QCORE_INLINE LutFound<L> find_binary(typename L::F z) const { return lut_found_binary<L>(z, table()); }
   QCORE_INLINE const T& entries() const { return table(); }
+  template <bool kPower>
+  QCORE_NUMERIC typename L::I pack(typename L::I q) {
+    return kPower ? L::bit_and(q, L::set(kLutIndexBits)) : q;
+  }
   QCORE_INLINE Entry find(typename L::I q) const {
     Entry found;
     table().entry(q, found.value, found.delta);
@@ -258,11 +272,12 @@ struct LutOneStep {
 template <LutReduction kReduction, class L, class T>
 QCORE_NUMERIC void lut_place(const LutFound<L>& found, const T& table, typename L::I& q, typename L::F& a) {
   table.place(table.position(found.inside, found.i), found.i, q, a);
-  if constexpr (kReduction == LutReduction::exp) q = L::bit_or(L::bit_and(q, L::set(kLutIndexBits)), found.power);
+  if constexpr (kReduction == LutReduction::exp) q = L::join(q, L::set(kLutIndexBits), found.power);
 }
 
-// Takes x for the sign, exponent and validity that the table's argument lacks. kNaNs says that x may be a NaN.
-template <LutReduction kReduction, class L, bool kNaNs, class Entries, class Entry>
+// Takes x for the sign, exponent and validity that the table's argument lacks. kNaNs says that x may be a NaN, kLimited
+// that the result may be beyond the limit.
+template <LutReduction kReduction, class L, bool kNaNs, bool kLimited, class Entries, class Entry>
 QCORE_NUMERIC typename L::F lut_interpolate(typename L::F x, typename L::I q, typename L::F a, const Entries& entries,
                                             const Entry& entry) {
   constexpr bool kExp = kReduction == LutReduction::exp;
@@ -274,7 +289,7 @@ QCORE_NUMERIC typename L::F lut_interpolate(typename L::F x, typename L::I q, ty
     y = L::mul(y, L::from_bits(L::bit_and(q, L::set(kLutPowerBits))));
   else
     y = restored<kReduction, L>(x, y, invalid);
-  y = within_limit<kReduction, L>(y);
+  if constexpr (kLimited) y = within_limit<kReduction, L>(y);
   constexpr bool kAlwaysValid = kExp || kReduction == LutReduction::none || kReduction == LutReduction::reciprocal;
   return kNaNs || !kAlwaysValid ? nan_where<L>(invalid, y) : y;
 }

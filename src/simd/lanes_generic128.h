@@ -36,6 +36,7 @@ struct GenericLanes128 : Generic128 {
   QCORE_NUMERIC F at_most(F x, F high) { return select(x < high, x, high); }
   QCORE_NUMERIC F limited(F x, F bound) { return at_most(at_least(x, -bound), bound); }
 
+  QCORE_NUMERIC I join(I x, I mask, I y) { return (x & mask) | y; }
   QCORE_NUMERIC I truncate(F x) { return __builtin_convertvector(x, I); }
   QCORE_NUMERIC I bits(F x) { return as_int(x); }
   QCORE_NUMERIC F from_bits(I i) { return as_float(i); }

@@ -31,6 +31,7 @@ struct NeonLanes : Neon {
   QCORE_NUMERIC F at_most(F x, F high) { return vbslq_f32(vcltq_f32(x, high), x, high); }
   QCORE_NUMERIC F limited(F x, F bound) { return at_most(at_least(x, vnegq_f32(bound)), bound); }
 
+  QCORE_NUMERIC I join(I x, I mask, I y) { return bit_or(bit_and(x, mask), y); }
   QCORE_NUMERIC I truncate(F x) { return vcvtq_s32_f32(x); }
   QCORE_NUMERIC I bits(F x) { return vreinterpretq_s32_f32(x); }
   QCORE_NUMERIC F from_bits(I i) { return vreinterpretq_f32_s32(i); }

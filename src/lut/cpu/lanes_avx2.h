@@ -40,6 +40,7 @@ struct Avx2Lanes {
   QCORE_NUMERIC I add(I x, I y) { return _mm256_add_epi32(x, y); }
   QCORE_NUMERIC I sub(I x, I y) { return _mm256_sub_epi32(x, y); }
   QCORE_NUMERIC I bit_and(I x, I y) { return _mm256_and_si256(x, y); }
+  QCORE_NUMERIC I join(I x, I mask, I y) { return bit_or(bit_and(x, mask), y); }
   QCORE_NUMERIC I bit_or(I x, I y) { return _mm256_or_si256(x, y); }
   QCORE_NUMERIC I larger(I x, I y) { return _mm256_max_epi32(x, y); }
   template <int kBits>

@@ -48,6 +48,10 @@ struct Avx512Lanes {
   QCORE_NUMERIC I add(I x, I y) { return {_mm512_add_epi32(x.a, y.a), _mm512_add_epi32(x.b, y.b)}; }
   QCORE_NUMERIC I sub(I x, I y) { return {_mm512_sub_epi32(x.a, y.a), _mm512_sub_epi32(x.b, y.b)}; }
   QCORE_NUMERIC I bit_and(I x, I y) { return {_mm512_and_si512(x.a, y.a), _mm512_and_si512(x.b, y.b)}; }
+  QCORE_NUMERIC I join(I x, I mask, I y) {  // (x & mask) | y
+    constexpr int kAndOr = 0xea;
+    return {_mm512_ternarylogic_epi32(x.a, mask.a, y.a, kAndOr), _mm512_ternarylogic_epi32(x.b, mask.b, y.b, kAndOr)};
+  }
   QCORE_NUMERIC I bit_or(I x, I y) { return {_mm512_or_si512(x.a, y.a), _mm512_or_si512(x.b, y.b)}; }
   QCORE_NUMERIC I larger(I x, I y) { return {_mm512_max_epi32(x.a, y.a), _mm512_max_epi32(x.b, y.b)}; }
   template <int kBits>
@@ -148,11 +152,15 @@ struct RegisterEntries512 {
     __m512i value, next;  // fp16
   };
 
-  QCORE_INLINE Entry find(L::I q) const {
+  // Takes the lower words, whatever power is above them.
+  template <bool kPower>
+  QCORE_NUMERIC __m512i pack(L::I q) {
     alignas(64) static constexpr std::uint16_t kLower[32] = {0,  2,  4,  6,  8,  10, 12, 14, 16, 18, 20,
                                                              22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42,
                                                              44, 46, 48, 50, 52, 54, 56, 58, 60, 62};
-    const __m512i words = _mm512_permutex2var_epi16(q.a, _mm512_load_si512(kLower), q.b);
+    return _mm512_permutex2var_epi16(q.a, _mm512_load_si512(kLower), q.b);
+  }
+  QCORE_INLINE Entry find(__m512i words) const {
     const __mmask32 upper = _mm512_test_epi16_mask(words, _mm512_set1_epi16(128));
     const __mmask32 odd = _mm512_test_epi16_mask(words, _mm512_set1_epi16(64));
     const __mmask32 edge = _mm512_cmpgt_epu16_mask(words, _mm512_set1_epi16(255));
@@ -211,11 +219,12 @@ struct RegisterTable512 {
     numerics::LutFound<L> found;
     found.inside = L::sub(z, L::sub(whole, {base, base}));
     found.power = L::shift_left<23 - 6>(sum);
-    found.i = first_of(_mm512_mask_blend_epi16(kUpper, sum.a, _mm512_slli_epi32(sum.b, 16)));
+    found.i = {first_in(sum.a), first_in(sum.b)};  // in the lower words; the upper ones mean nothing
     return found;
   }
   QCORE_INLINE L::I interval_from(L::F x, L::I i) const {
-    i.b = _mm512_madd_epi16(i.b, _mm512_set1_epi32(1 << 16));  // the upper words; permutations take the lowest 4 bits
+    // The upper words; permutations take the lowest 4 bits.
+    if constexpr (!kUnit) i.b = _mm512_madd_epi16(i.b, _mm512_set1_epi32(1 << 16));
     i = {next(x.a, i.a), next(x.b, i.b)};
     for (int step = 1; step < t->cell_steps; ++step) i = {next(x.a, i.a), next(x.b, i.b)};
     return i;
@@ -235,9 +244,11 @@ struct RegisterTable512 {
   static constexpr __mmask32 kUpper = 0xaaaaaaaa;  // the upper words of 32 bits
 
   QCORE_INLINE L::I first_of(__m512i cell) const {
-    const __m512i first =
-        _mm512_permutex2var_epi16(_mm512_load_si512(t->cells), cell, _mm512_load_si512(t->cells + 32));
+    const __m512i first = first_in(cell);
     return {first, first};
+  }
+  QCORE_INLINE __m512i first_in(__m512i cell) const {
+    return _mm512_permutex2var_epi16(_mm512_load_si512(t->cells), cell, _mm512_load_si512(t->cells + 32));
   }
   // The cells of x.a in the lower words, those of x.b in the upper ones.
   QCORE_INLINE __m512i cell(L::F x) const {

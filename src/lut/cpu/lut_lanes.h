@@ -51,19 +51,26 @@ struct Constant {
 // In five steps over blocks, each of a vector beside the next one of the vector before: a step is short enough for a
 // processor to overlap several vectors, which it can't with all steps in a row. There are two loops, because constants
 // of all steps would not fit the registers. load(i) gives the lanes from element i on, and is called twice; store(i, y)
-// takes their results. `count` is a multiple of kWidth.
-template <class L, LutReduction kReduction, class Table, class Load, class Store>
+// takes their results. `count` is a multiple of kWidth. Without kLimited no result is beyond the limit anyway.
+template <class L, LutReduction kReduction, bool kLimited, class Table, class Load, class Store>
 QCORE_INLINE void look_up_blocks(std::int64_t count, const Table& table, const Load& load, const Store& store) {
   constexpr int kBlock = 1024, kWidth = L::kWidth;
-  alignas(64) float rest[kBlock];          // what is left behind the entry
-  alignas(64) std::int32_t index[kBlock];  // of the entry
+  constexpr bool kSplits = kReduction == LutReduction::exp;  // its first step of each loop, which is long, is two
+  alignas(64) float rest[kBlock];                            // what is left behind the entry
+  alignas(64) std::int32_t index[kBlock];                    // of the entry
   for (std::int64_t begin = 0; begin < count; begin += kBlock) {
     const int size = count - begin < kBlock ? static_cast<int>(count - begin) : kBlock;
     std::uint32_t nans = 0;
-    const auto find = [&](int at) {
+    const int last = size - kWidth;
+    const auto argument = [&](int at) {
       const auto x = load(begin + at);
       nans |= L::any_nan(x);
-      return numerics::lut_find<kReduction, L>(x, table);
+      return numerics::lut_argument<kReduction, L>(x);
+    };
+    const auto find = [&](typename L::F x) { return numerics::lut_find<kReduction, L>(x, table); };
+    const auto narrow = [&](numerics::LutFound<L> found) {
+      found.i = table.interval_from(found.inside, found.i);
+      return found;
     };
     const auto place = [&](const numerics::LutFound<L>& found, int at) {
       typename L::I q;
@@ -72,35 +79,50 @@ QCORE_INLINE void look_up_blocks(std::int64_t count, const Table& table, const L
       L::store(rest + at, a);
       L::store(index + at, q);
     };
-    // The first `place` writes nothing that stays, and the last `find` repeats one.
-    auto found = find(0), narrowed = found;
-    for (int at = kWidth; at <= size; at += kWidth) {
-      const auto next = find(at < size ? at : size - kWidth);
-      place(narrowed, at > kWidth ? at - 2 * kWidth : 0);
-      narrowed = found;
-      narrowed.i = table.interval_from(found.inside, found.i);
-      found = next;
+    // The last steps repeat those of the last vector.
+    const auto within = [&](int at) { return at < last ? at : last; };
+    if constexpr (kSplits) {
+      auto narrowed = narrow(find(argument(0)));
+      auto found = find(argument(within(kWidth)));
+      auto next = argument(within(2 * kWidth));
+      for (int at = 0; at < size; at += kWidth) {
+        const auto later = find(next);
+        next = argument(within(at + 3 * kWidth));
+        place(narrowed, at);
+        narrowed = narrow(found);
+        found = later;
+      }
+    } else {
+      // The first `place` writes nothing that stays.
+      auto found = find(argument(0)), narrowed = found;
+      for (int at = kWidth; at <= size; at += kWidth) {
+        const auto next = find(argument(at < size ? at : last));
+        place(narrowed, at > kWidth ? at - 2 * kWidth : 0);
+        narrowed = narrow(found);
+        found = next;
+      }
+      place(narrowed, last);
     }
-    place(narrowed, size - kWidth);
 
     const auto interpolate = [&](auto may_be_nan) {
       constexpr bool kNaNs = decltype(may_be_nan)::kValue;
       const auto& entries = table.entries();
-      const auto entry = [&](int at) {
-        const auto q = L::load(index + at);
-        return entries.find(kReduction == LutReduction::exp ? L::bit_and(q, L::set(numerics::kLutIndexBits)) : q);
+      const auto pack = [&](int at) {
+        return entries.template pack<kReduction == LutReduction::exp>(L::load(index + at));
       };
-      const auto finish = [&](const auto& of, int at) {
-        store(begin + at, numerics::lut_interpolate<kReduction, L, kNaNs>(load(begin + at), L::load(index + at),
-                                                                          L::load(rest + at), entries, of));
+      const auto finish = [&](const auto& entry, int at) {
+        store(begin + at, numerics::lut_interpolate<kReduction, L, kNaNs, kLimited>(
+                              load(begin + at), L::load(index + at), L::load(rest + at), entries, entry));
       };
-      auto fetched = entry(0);
-      for (int at = kWidth; at < size; at += kWidth) {
-        const auto next = entry(at);
-        finish(fetched, at - kWidth);
-        fetched = next;
+      auto entry = entries.find(pack(0));
+      auto packed = pack(within(kWidth));
+      for (int at = 0; at < last; at += kWidth) {
+        const auto later = entries.find(kSplits ? packed : pack(at + kWidth));
+        if constexpr (kSplits) packed = pack(within(at + 2 * kWidth));
+        finish(entry, at);
+        entry = later;
       }
-      finish(fetched, size - kWidth);
+      finish(entry, last);
     };
     nans ? interpolate(Constant<true>{}) : interpolate(Constant<false>{});
   }
@@ -109,7 +131,7 @@ QCORE_INLINE void look_up_blocks(std::int64_t count, const Table& table, const L
 template <class L, LutReduction kReduction, LutElement kElement, class Table>
 void look_up_vectors(const typename ElementOf<kElement>::Type* x, typename ElementOf<kElement>::Type* y,
                      std::int64_t count, bool past_cache, const Table& table) {
-  look_up_blocks<L, kReduction>(
+  look_up_blocks<L, kReduction, true>(
       count, table, [&](std::int64_t i) { return load_lanes<L, kElement>(x + i); },
       [&](std::int64_t i, typename L::F lanes) { store_lanes<L, kElement>(y + i, lanes, past_cache); });
 }

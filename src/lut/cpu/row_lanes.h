@@ -82,30 +82,40 @@ QCORE_INLINE void store_values(const LutRow& row, const Value& value) {
   }
 }
 
-// Padding of -inf adds nothing to the sum.
+// Padding of -inf adds nothing to the sum. No result of the look-ups is beyond e^0 = 1.
 template <class L, class ExpTable>
 QCORE_NUMERIC void softmax_lanes(const LutRow& row, const ExpTable& exp, const LutArrays& reciprocal) {
-  float* values = row.values;
-  load_row<L>(row.x, row.x_element, row.count, values);
-  const std::int64_t padded = pad_row(values, row.count, -numerics::bits_float(numerics::kInfinityBits));
-  typename L::F largest = L::load(values);
-  for (std::int64_t i = 0; i < padded; i += L::kWidth) largest = L::at_least(L::load(values + i), largest);
+  float* const values = row.values;
+  const float* x = static_cast<const float*>(row.x);
+  std::int64_t padded = row.count;
+  if (row.x_element != LutElement::f32 || row.count % kRowPadding != 0) {
+    load_row<L>(row.x, row.x_element, row.count, values);
+    padded = pad_row(values, row.count, -numerics::bits_float(numerics::kInfinityBits));
+    x = values;
+  }
+  typename L::F largest = L::load(x);
+  for (std::int64_t i = 0; i < padded; i += L::kWidth) largest = L::at_least(L::load(x + i), largest);
   alignas(64) float lanes[L::kWidth];
   L::store(lanes, largest);
   float most = lanes[0];
   for (const float lane : lanes) most = numerics::ScalarLanes::at_least(lane, most);
 
   PartialSums<L> partial;
-  look_up_blocks<L, LutReduction::exp>(
-      padded, exp, [&](std::int64_t i) { return L::sub(L::load(values + i), L::set(most)); },
+  look_up_blocks<L, LutReduction::exp, false>(
+      padded, exp, [&](std::int64_t i) { return L::sub(L::load(x + i), L::set(most)); },
       [&](std::int64_t i, typename L::F y) {
         auto& sum = partial.sums[i / L::kWidth % PartialSums<L>::kVectors];
         sum = L::add(sum, y);
         L::store(values + i, y);
         read_ahead<L>(row, i);
       });
-  const auto scale = L::set(look_up_one(LutReduction::reciprocal, partial.total(), reciprocal));
-  store_values<L>(row, [&](std::int64_t i) { return plain_nan<L>(L::mul(L::load(values + i), scale)); });
+  // The scale is finite, or a NaN because there is one among the values.
+  const float scale = look_up_one(LutReduction::reciprocal, partial.total(), reciprocal);
+  const auto scales = L::set(scale);
+  if (scale == scale)
+    store_values<L>(row, [&](std::int64_t i) { return L::mul(L::load(values + i), scales); });
+  else
+    store_values<L>(row, [&](std::int64_t i) { return plain_nan<L>(L::mul(L::load(values + i), scales)); });
 }
 
 template <class L>

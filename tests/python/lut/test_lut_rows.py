@@ -68,8 +68,9 @@ def test_rows(op, kernel, length):
 
 
 @pytest.mark.parametrize(("op", "kernel"), CALLS)
-def test_rows_without_an_ordinary_result(op, kernel):
-    x = rows(7, 40)
+@pytest.mark.parametrize("length", [40, 64, 1088])  # whole vectors of fp32 are read where they lie
+def test_rows_without_an_ordinary_result(op, kernel, length):
+    x = rows(7, length)
     x[0, 3], x[1, 39], x[2, 0], x[3] = np.nan, np.inf, -np.inf, -np.inf
     x[4], x[5] = 0, 3e38
     y = run(op, kernel, x)
@@ -94,6 +95,18 @@ def test_softmax_over_any_axis_and_strides(kernel):
     same = x.copy()
     run("softmax", kernel, same, 1, out=same)
     assert_same(same, softmax_oracle(x, 1).astype(np.float16))
+
+
+@pytest.mark.parametrize("kernel", KERNELS["softmax"])
+def test_softmax_of_whole_vectors(kernel):
+    x = rows(9, 2112)
+    x[1] *= 40  # most results are 0 or below 2^-126
+    x[2] = np.repeat(np.float32([0, -1e-30, -1e-10, -88, -104, -1e30, 5, 5 - 1e-6]), 264)
+    expected = softmax_oracle(x)
+    assert_same(run("softmax", kernel, x), expected)
+    odd = np.zeros(x.size + 1, np.float32)[1:].reshape(x.shape)
+    odd[...] = x
+    assert_same(run("softmax", kernel, odd, out=odd), expected)
 
 
 @pytest.mark.parametrize("kernel", KERNELS["rms_norm"])
