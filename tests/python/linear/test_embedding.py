@@ -39,7 +39,8 @@ def test_rows_are_those_of_the_dequantized_weight(bits, scheme, shape, g, dtype)
             indices = rng.integers(0, shape[0], index_shape).astype(index_dtype)
             got = qcore.embedding(indices, weight, out_dtype=dtype)
             np.testing.assert_array_equal(got, weight.dequantize(dtype)[indices])
-    assert qcore.last_kernel("embedding") == KERNELS[0]
+    if shape[1]:  # nothing runs for rows without elements
+        assert qcore.last_kernel("embedding") == KERNELS[0]
 
 
 def test_vectors_come_first():
