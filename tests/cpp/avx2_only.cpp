@@ -4,10 +4,10 @@
 #include "conv2d/cpu/depthwise.h"
 #include "decoder/cpu/vtable.h"
 #include "gemm/cpu/vtable.h"
+#include "gemm/dequantize/vtable.h"
 #include "gru/cpu/vtable.h"
 #include "hadamard/cpu/vtable.h"
 #include "lstm/cpu/vtable.h"
-#include "gemm/dequantize/vtable.h"
 #include "runtime/probes/probe_kernels.h"
 #include "static/cpu/vtable.h"
 //
