@@ -38,13 +38,11 @@ struct Shape {
 
   // Staging of each warp: 16 x 16 fp32 results, transposed before the store.
   static constexpr std::size_t kStagingBytes = sizeof(float) * kConsumerWarps * 256;
-  static constexpr std::size_t kOriginBytes = Rows::kWindow ? sizeof(WindowOrigin) * kRows : 0;
-  static constexpr std::size_t kRest = kStagingBytes + kOriginBytes + sizeof(SpreadPart) + 2048;
+  static constexpr std::size_t kRest = kStagingBytes + sizeof(SpreadPart) + 2048;
   static constexpr int kFitting = static_cast<int>((kMaxSharedBytes - kRest) / sizeof(TileStage));
   static constexpr int kStages = kFitting < kMaxStages ? kFitting : kMaxStages;
   using TileRing = SmemPipeline<TileStage, kStages>;
-  static constexpr std::size_t kSharedBytes =
-      sizeof(TileRing) + alignof(TileRing) + kStagingBytes + kOriginBytes + sizeof(SpreadPart);
+  static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes + sizeof(SpreadPart);
   static_assert(kSharedBytes <= kMaxSharedBytes, "what a thread block of sm_90 may have");
 };
 
@@ -290,7 +288,6 @@ class Consumer {
 
   __device__ __forceinline__ void wait_for(const PipelineState<kStages>& state) {
     ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
-    if constexpr (Rows::kWindow) ptx::products_see_copies();
   }
   __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state, Weights& weights) {
     wait_for(state);
@@ -299,12 +296,15 @@ class Consumer {
 
   __device__ __forceinline__ void issue(const Weights& weights, const TileStage& stage, int block, Sums& sums, bool add,
                                         int part = 0) {
-    const ptx::SwizzledRows codes = ptx::next_k(ptx::swizzled_rows(stage.codes), part * kPartRows * kStageK);
+    constexpr int kRowBytes = Rows::kRowBytes, kRowChunks = kRowBytes / 32;
+    const ptx::SwizzledRows codes =
+        ptx::next_k(ptx::swizzled_rows<kRowBytes>(stage.codes), part * kPartRows * kRowBytes);
     ptx::product_fence();
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       const int chunk = block * kChunks + i;
-      ptx::product<kPartRows>(sums, weights.a[chunk], ptx::next_k(codes, 32 * chunk), i > 0 || add);
+      const int place = chunk / kRowChunks * (kRows * kRowBytes) + chunk % kRowChunks * 32;
+      ptx::product<kPartRows>(sums, weights.a[chunk], ptx::next_k(codes, place), i > 0 || add);
     }
     ptx::product_commit();
   }
@@ -420,7 +420,7 @@ class Consumer {
     const bool clamp = a_.out.activation.kind == ActivationKind::clamp, has_bias = a_.out.bias != nullptr;
     const DType dtype = a_.out.y.dtype;
     const int size = dtype == DType::f32 ? 4 : 2;
-    const std::int64_t stride = a_.out.y.strides[0] * size, row = target.first + kRegisterRows * quad_;
+    const std::int64_t stride = a_.out.y.strides[0] * size, row = target.first + Rows::row(kRegisterRows * quad_);
     char* to = static_cast<char*>(const_cast<void*>(a_.out.y.data)) + (a_.first_row + row) * stride + n * size;
     const std::int64_t left = target.end - row;
     const int rows_left = left < kRows ? static_cast<int>(left) : kRows;
@@ -436,8 +436,8 @@ class Consumer {
 #pragma unroll
       for (int i = 0; i < kRegisterRows; ++i) {
         const float low = y[index(i)], high = y[index(i) + 2];
-        const bool exists = 16 * j + i < rows_left;
-        char* place = to + i * stride;
+        const bool exists = 16 * j + Rows::row(i) < rows_left;
+        char* place = to + Rows::row(i) * stride;
         if (dtype == DType::f32) {
           if (exists) *reinterpret_cast<float2*>(place) = {low, high};
         } else {
@@ -476,7 +476,8 @@ class Consumer {
     results(j, y);
 #pragma unroll
     for (int i = 0; i < kRegisterRows; ++i)
-      reinterpret_cast<float2*>(staging_)[(kRegisterRows * quad_ + i) * 8 + group_] = {y[index(i)], y[index(i) + 2]};
+      reinterpret_cast<float2*>(staging_)[Rows::row(kRegisterRows * quad_ + i) * 8 + group_] = {y[index(i)],
+                                                                                                y[index(i) + 2]};
   }
 
   const Arguments& a_;
@@ -501,12 +502,11 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __gr
   auto* staging = reinterpret_cast<float*>(&ring + 1);
   // The same in all lanes for the compiler too.
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0);
-  if constexpr (!Rows::kWindow)
-    if (threadIdx.x == kWarpSize) ptx::prefetch_map(a.words), ptx::prefetch_map(a.scales);
+  if (threadIdx.x == kWarpSize) Fill::prefetch(a);
   if (threadIdx.x == 0) ring.init(Fill::kFullArrivals, kConsumerWarps * (a.cluster.columns + a.cluster.rows - 1));
   // A block of more than a stage's k is promoted after its last one.
   const int block_stages = kBlocks > 1 ? 1 : static_cast<int>(a.x.padded_block / kStageK);
-  auto& part = *reinterpret_cast<SpreadPart*>(reinterpret_cast<char*>(staging) + S::kStagingBytes + S::kOriginBytes);
+  auto& part = *reinterpret_cast<SpreadPart*>(reinterpret_cast<char*>(staging) + S::kStagingBytes);
   if (S::kSpread && a.spread && warp == 0) {
     const std::int64_t tiles = (a.w.n + Tuning::kColumns - 1) / Tuning::kColumns * ((a.x.rows + kRows - 1) / kRows);
     part.set(static_cast<int>(a.whole_tiles), static_cast<int>(tiles - a.whole_tiles), a.steps,
@@ -516,13 +516,7 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __gr
   Tiles<S::kSpread> tiles(a, kRows, part);
   if (warp >= kConsumerWarps) {
     ptx::fewer_registers<kProducerRegisters<Rows>>();
-    const int producer = warp - kConsumerWarps;
-    if constexpr (Rows::kWindow) {
-      auto* origins = reinterpret_cast<WindowOrigin*>(staging + kConsumerWarps * 256);
-      Fill(a, ring, tiles, producer, block_stages, origins).run();
-    } else {
-      Fill(a, ring, tiles, producer, block_stages).run();
-    }
+    Fill(a, ring, tiles, warp - kConsumerWarps, block_stages).run();
   } else {
     ptx::more_registers<kConsumerRegisters<Rows>>();
     Consumer<Rows, kBits, kBlocks, kRows>(a, ring, tiles, staging, warp, block_stages).run();
@@ -541,10 +535,13 @@ void launch_kernel(typename Rows::Given a, cudaStream_t stream) {
   // rows.
   const std::int64_t tile_rows = a.experts.tiles ? a.x.rows : ceil_div(a.x.rows, kRows);
   const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * tile_rows;
-  if constexpr (!Rows::kWindow) set_maps<kBits, S::kStageBlocks>(a);
+  if constexpr (Rows::kWindow)
+    set_maps<kBits, S::kStageBlocks, kRows>(a);
+  else
+    set_maps<kBits, S::kStageBlocks>(a);
   a.upper_nibbles = 0xf0f0f0f0u;
   a.steps = static_cast<int>(kBlocks > 1 ? a.x.tiled.stages : ceil_div(a.x.tiled.stages * kStageK, a.x.padded_block));
-  LaunchShape shape{dim3(size), dim3(kThreads), S::kSharedBytes, dim3(size), !Rows::kWindow};
+  LaunchShape shape{dim3(size), dim3(kThreads), S::kSharedBytes, dim3(size), true};
   const std::int64_t resident = static_cast<std::int64_t>(resident_clusters("sm90_int8_wgmma", kernel, shape)) * size;
   shape.grid = dim3(static_cast<unsigned>(tiles < resident ? tiles : resident));
   if (a.spread) {
