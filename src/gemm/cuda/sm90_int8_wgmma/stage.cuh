@@ -49,6 +49,26 @@ struct Im2colRows {
   __device__ static int place(int row) { return (row & ~15) | (row & 8) >> 2 | (row & 6) << 1 | (row & 1); }
 };
 
+constexpr std::size_t kMaxSharedBytes = 227 << 10;
+constexpr int kMaxStages = 8;
+
+template <class Rows, int kBits, int kBlocks, int kRows>
+struct Shape {
+  static constexpr bool kOneBlockPerRow = kBlocks == kOneBlock;
+  static constexpr int kStageBlocks = kOneBlockPerRow ? 1 : kBlocks;
+  static constexpr bool kSpread = !kOneBlockPerRow && !Rows::kWindow;  // steps may be
+  using TileStage = Stage<kBits, kStageBlocks, kRows>;
+
+  // Staging of each warp: 16 x 16 fp32 results, transposed before the store.
+  static constexpr std::size_t kStagingBytes = sizeof(float) * kConsumerWarps * 256;
+  static constexpr std::size_t kRest = kStagingBytes + sizeof(SpreadPart) + 2048;
+  static constexpr int kFitting = static_cast<int>((kMaxSharedBytes - kRest) / sizeof(TileStage));
+  static constexpr int kStages = kFitting < kMaxStages ? kFitting : kMaxStages;
+  using TileRing = SmemPipeline<TileStage, kStages>;
+  static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes + sizeof(SpreadPart);
+  static_assert(kSharedBytes <= kMaxSharedBytes, "what a thread block of sm_90 may have");
+};
+
 struct Tile {
   int column, row;
 };
