@@ -43,8 +43,8 @@ class Consumer {
   static constexpr bool kTimes16 = kInTurns && kRows == 32 && kBits == 4;
   // Tiles of 256 rows in blocks: the halves' products take turns in the same registers, with the same weights.
   static constexpr bool kSharesSums = kRows > 128 && !kOneBlockPerRow;
-  // Tiles of 128 results under a window: while one half is multiplied, the other is promoted.
-  static constexpr bool kHalves = Rows::kWindow && kRows == 128;
+  // Tiles of 128 rows in blocks: while one half is multiplied, the other is promoted.
+  static constexpr bool kHalves = kRows == 128 && !kOneBlockPerRow;
   static constexpr int kParts = kSharesSums || kHalves ? 2 : 1, kPartRows = kRows / kParts;
   using Operand = Weights<kBits, kTimes16>;
   using Sums = std::int32_t[kPartRows / 2];
@@ -116,7 +116,8 @@ class Consumer {
     int first = 0;
     if constexpr (kHalves) {
       if (block_stages_ == 1 && a_.x.tiled.arrays == 1) {
-        first = static_cast<int>(a_.w.blocks) / kBlocks;
+        const int whole = static_cast<int>(blocks_left) / kBlocks;
+        first = whole < stages ? whole : stages;
         sum_halves(state, first, first < stages);
       }
     }

@@ -4,8 +4,8 @@
 
 namespace qcore::sm90_int8_wgmma {
 
-// Operands a of the products of a stage. kTimes16: codes of 4 bits are multiplied by 16, which takes 1.5 instructions for
-// four codes, not 3.5.
+// Operands a of the products of a stage. kTimes16: codes of 4 bits are multiplied by 16, which takes 1.5 instructions
+// for four codes, not 3.5.
 template <int kBits, bool kTimes16>
 struct Weights {
   std::uint32_t a[kStageK / 32][4];
