@@ -43,8 +43,9 @@ class Consumer {
   static constexpr bool kTimes16 = kInTurns && kRows == 32 && kBits == 4;
   // Tiles of 256 rows in blocks: the halves' products take turns in the same registers, with the same weights.
   static constexpr bool kSharesSums = kRows > 128 && !kOneBlockPerRow;
-  // Tiles of 128 rows in blocks: while one half is multiplied, the other is promoted.
-  static constexpr bool kHalves = kRows == 128 && !kOneBlockPerRow;
+  // Tiles of 128 rows in blocks: while one half is multiplied, the other is promoted. Rows of a matrix have less work
+  // around a promotion, so that it pays where a stage has two of them only.
+  static constexpr bool kHalves = kRows == 128 && (Rows::kWindow || kBlocks == 2);
   static constexpr int kParts = kSharesSums || kHalves ? 2 : 1, kPartRows = kRows / kParts;
   using Operand = Weights<kBits, kTimes16>;
   using Sums = std::int32_t[kPartRows / 2];
