@@ -145,7 +145,7 @@ MEANT = {
     "weight_sums_kernel": ("IDP.4A",),
     "sm90_float_wgmma_kernel": ("HGMMA.64x64x16.F32", "UTMALDG.2D", "FFMA", "LOP3"),
     "sm90_int8_wgmma_kernelINS0_8GemmRows": ("IGMMA.64x", "UBLKCP", "UTMALDG", "I2FP"),
-    "sm90_int8_wgmma_kernelINS0_10Im2colRows": ("IGMMA.64x", "UBLKCP", "LDGSTS", "I2FP"),
+    "sm90_int8_wgmma_kernelINS0_10Im2colRows": ("IGMMA.64x", "UTMALDG.2D", "UTMALDG.4D.IM2COL", "LDGSTS", "I2FP"),
 }
 ON_SM75 = {"IMMA.16832.U8.S8": "IMMA.8816.U8.S8", "IMMA.16832.S8": "IMMA.8816.S8", "LDGSTS": ""}
 SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")

@@ -36,6 +36,7 @@ struct Case {
   bool implicit_gemm = true;
   bool large_tiles = false;  // too
   bool every_tile = false;   // of sm90_int8_implicit_gemm
+  bool far_window = false;   // reaches further than the copy engine does
   Conv2dBounds bounds{};
   unsigned seed = 0;
 };
@@ -188,13 +189,14 @@ void check(const Case& c) {
     }
   const std::int64_t block = std::min(c.block_size, c.channels);
   const bool whole_blocks = c.channels % block == 0 && (block == 32 || block == 64 || block % 128 == 0);
-  const bool sm90 = integer8 && c.implicit_gemm && c.window.groups == 1 && whole_blocks;
+  // Tiles of warps take no offsets, those of warpgroups what the copy engine does.
+  const bool warps = c.scheme == Scheme::symmetric && c.compute == ComputeMode::int8 && block <= 128;
+  const bool warpgroups = c.channels % 64 == 0 && c.height > 0 && c.width > 0 && !c.far_window;
+  const bool sm90 = integer8 && c.implicit_gemm && c.window.groups == 1 && whole_blocks && (warps || warpgroups);
   ASSERT_EQ(sm90_int8_implicit_gemm_unsupported_reason(problem) == nullptr, sm90) << describe(c);
   if (sm90) {
     run(run_sm90_int8_implicit_gemm, c.bounds);
-    // Tiles of warps take no offsets.
-    const bool warps = c.scheme == Scheme::symmetric && c.compute == ComputeMode::int8 && block <= 128;
-    for (int i = warps ? 0 : 3; c.every_tile && i < kSm90ConvTiles; ++i) {
+    for (int i = warps ? 0 : 3; c.every_tile && i < (warpgroups ? kSm90ConvTiles : 3); ++i) {
       Conv2dBounds bounds = c.bounds;
       bounds.tile = i;
       run(run_sm90_int8_implicit_gemm, bounds);
@@ -266,14 +268,15 @@ TEST(Conv2dOnTheMachine, EveryInstance) {
 }
 
 // Every instance of the tiles of sm_90: blocks of taps that share a stage, blocks of several stages, results and
-// channels that do not fill a tile, results that make pairs of tiles, and images backwards.
+// channels that do not fill a tile, results that make pairs of tiles, images backwards, and channels that only tiles of
+// warps take.
 TEST(Conv2dOnTheMachine, EverySm90Instance) {
   unsigned cases = 0;
   for (const std::int64_t block_size : {32, 64, 128, 256})
     for (const int bits : {4, 8})
       for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
         for (const ComputeMode compute : {ComputeMode::int8, ComputeMode::int8_asym}) {
-          const std::int64_t blocks = block_size == 256 ? 1 : block_size == 32 ? 3 : 1 + cases % 2;
+          const std::int64_t blocks = block_size == 256 ? 1 : block_size == 32 ? 2 + cases % 5 : 1 + cases % 3;
           Case c{2, blocks * block_size, 3, 4, 21, {2, 2}, block_size};
           c.window = window(1, 1, 1);
           c.every_tile = true;
@@ -302,9 +305,14 @@ TEST(Conv2dOnTheMachine, Sm90Windows) {
   };
   add({1, 64, 9, 7, 40, {3, 3}, 32}, {{2, 1}, {1, 0, 2, 1}, {1, 2}, 1});
   add({3, 32, 5, 6, 130, {3, 2}, 32}, window(1, 1, 1));
+  add({3, 64, 5, 6, 130, {3, 2}, 64}, window(1, 1, 1));
+  add({2, 128, 9, 16, 256, {3, 3}, 64}, window(1, 1, 1));  // pairs of tiles that share their weight
+  add({2, 192, 6, 7, 24, {3, 1}, 64}, {{1, 2}, {1, 0, 1, 0}, {2, 1}, 1});
   add({1, 128, 3, 4, 16, {2, 2}, 64}, {{1, 1}, {5, 4, 3, 6}, {1, 1}, 1});  // whole windows in the padding
   add({2, 32, 12, 11, 17, {1, 1}, 32}, window(2, 0, 1));
   add({1, 64, 0, 4, 20, {2, 2}, 64}, window(1, 2, 1));  // no pixels but padding
+  add({1, 64, 20, 3, 20, {2, 1}, 64}, window(9, 0, 1));
+  all.back().far_window = true;
   add({5, 96, 5, 4, 18, {3, 3}, 96}, window(1, 1, 1));  // refused: 96 is no block of a tile's
   unsigned cases = 0;
   for (Case c : all)
@@ -529,6 +537,13 @@ TEST(Conv2dOnTheMachine, UnsupportedReason) {
   EXPECT_STREQ(sm90_int8_implicit_gemm_unsupported_reason(problem),
                "it takes whole blocks of 32, 64 or a multiple of 128 channels");
   problem.weight = &usual.packed();
+  problem.compute = ComputeMode::int8_asym;
+  EXPECT_EQ(sm90_int8_implicit_gemm_unsupported_reason(problem), nullptr);
+  problem.columns.stride = 9;
+  EXPECT_STREQ(sm90_int8_implicit_gemm_unsupported_reason(problem),
+               "with offsets or more than 128 channels in a block it takes multiples of 64 channels, windows of up to "
+               "256 pixels, strides up to 8 and padding up to 127");
+  problem.columns.stride = 1;
   problem.compute = ComputeMode::int16;
   EXPECT_STREQ(sm90_int8_implicit_gemm_unsupported_reason(problem), "it computes int8 and int8_asym only");
   EXPECT_STREQ(sm80_int8_implicit_gemm_unsupported_reason(problem), "it computes int8 and int8_asym only");

@@ -24,12 +24,11 @@ struct MatrixParts {
   bool swizzled;  // a row of a part is 128 bytes, and lies as SwizzledRows does; otherwise rows follow each other
 };
 
-// Images whose channels are of 1 or 2 bytes and lie side by side, and what is copied of them at a time: 128 bytes of
-// `part_pixels` pixels, up to 256, which lie under one tap of neighboring positions of a window. Positions follow each
-// other along a row of results, then along rows, then from image to image. A pixel's 128 bytes lie as a row of
+// Images whose channels are of 1 or 2 bytes and lie side by side, and what is copied of them at a time: 128 or 64 bytes
+// of `part_pixels` pixels, up to 256, which lie under one tap of neighboring positions of a window. Positions follow
+// each other along a row of results, then along rows, then from image to image. A pixel's bytes lie as a row of
 // SwizzledRows does.
 struct ImageParts {
-  static constexpr int kPartBytes = 128;
   const void* data;  // a multiple of 16 bytes, as are all steps
   int value_bytes;
   std::int64_t images, height, width, channels;    // from 1 on
@@ -37,7 +36,7 @@ struct ImageParts {
   int first_row, first_column;                     // of the window at its first position: -128 to 0
   int behind_row, behind_column;                   // from the last pixel to the window's last position: -128 to 127
   int row_stride, column_stride;                   // from position to position: up to 8
-  int part_pixels;
+  int part_pixels, part_bytes;
 };
 
 // The description. A kernel takes it as a parameter that is __grid_constant__.
@@ -110,9 +109,10 @@ inline TensorMap image_map(const ImageParts& of) {
   detail::check_map(
       encode(&result.map, of.value_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_UINT16, 4,
              const_cast<void*>(of.data), extents, strides, first, behind,
-             static_cast<cuuint32_t>(ImageParts::kPartBytes / of.value_bytes), static_cast<cuuint32_t>(of.part_pixels),
-             steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+             static_cast<cuuint32_t>(of.part_bytes / of.value_bytes), static_cast<cuuint32_t>(of.part_pixels), steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE,
+             of.part_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
       kName);
 #else
   result.images = of;
@@ -179,7 +179,7 @@ __device__ __forceinline__ void image_copy(void* shared, const TensorMap& from, 
       : "memory");
 #else
   const ImageParts& of = from.images;
-  cuda_host::pixel_copy(shared, of.part_pixels, &barrier.state, [&, at = first]() mutable {
+  cuda_host::pixel_copy(shared, of.part_pixels, of.part_bytes, &barrier.state, [&, at = first]() mutable {
     const std::int64_t row = at.row + tap_row, column = at.column + tap_column;
     const bool inside = at.image >= 0 && at.image < of.images && row >= 0 && row < of.height && column >= 0 &&
                         column < of.width && channel < of.channels;

@@ -168,26 +168,39 @@ __device__ __forceinline__ void bulk_copy(void* shared, const void* global, int 
 
 // -- products of a warpgroup ------------------------------------------------------------------------------------------
 
-// The place in a matrix in shared memory where the 32 k of a product start. Rows of 128 bytes follow each other; the
-// 16-byte units of row r lie exclusive-or'ed with r % 8. The matrix starts at a multiple of 1024.
+// The place in a matrix in shared memory where the 32 k of a product start. Rows of kRowBytes, 128 or 64, follow each
+// other; the 16-byte units of row r lie exclusive-or'ed with r % 8, those of 64 bytes with r / 2 % 4. The matrix starts
+// at a multiple of 1024.
 #if defined(__CUDACC__)
 using SwizzledRows = std::uint64_t;
+template <int kRowBytes = 128>
 __device__ __forceinline__ SwizzledRows swizzled_rows(const void* shared) {
-  constexpr std::uint64_t kUnused = 1, kEightRows = 1024 / 16, kSwizzle128 = 1;
-  return std::uint64_t{shared_address(shared) >> 4} | kUnused << 16 | kEightRows << 32 | kSwizzle128 << 62;
+  static_assert(kRowBytes == 128 || kRowBytes == 64, "the ways to lie that are used");
+  constexpr std::uint64_t kUnused = 1, kEightRows = 8 * kRowBytes / 16, kSwizzle = kRowBytes == 128 ? 1 : 2;
+  return std::uint64_t{shared_address(shared) >> 4} | kUnused << 16 | kEightRows << 32 | kSwizzle << 62;
 }
 __device__ __forceinline__ SwizzledRows next_k(SwizzledRows rows, int bytes) { return rows + bytes / 16; }
 #else
-using SwizzledRows = const char*;
-inline SwizzledRows swizzled_rows(const void* shared) { return static_cast<const char*>(shared); }
-inline SwizzledRows next_k(SwizzledRows rows, int bytes) { return rows + bytes; }
+struct SwizzledRows {
+  const char* first;
+  int row_bytes;
+
+  const char* at(int row, int byte) const {
+    const auto address = reinterpret_cast<std::uintptr_t>(first) + static_cast<std::uintptr_t>(row_bytes * row + byte);
+    const std::uintptr_t mask = row_bytes == 128 ? 7 : 3;
+    return reinterpret_cast<const char*>(address ^ (address >> 7 & mask) << 4);
+  }
+};
+template <int kRowBytes = 128>
+SwizzledRows swizzled_rows(const void* shared) {
+  return {static_cast<const char*>(shared), kRowBytes};
+}
+inline SwizzledRows next_k(SwizzledRows rows, int bytes) { return {rows.first + bytes, rows.row_bytes}; }
 inline std::uint32_t swizzled_word(SwizzledRows rows, int row, int k) {  // four bytes
-  const auto address = reinterpret_cast<std::uintptr_t>(rows) + 128 * static_cast<std::uintptr_t>(row) + k;
-  return *reinterpret_cast<const std::uint32_t*>(address ^ (address >> 7 & 7) << 4);
+  return *reinterpret_cast<const std::uint32_t*>(rows.at(row, k));
 }
 inline std::uint32_t swizzled_half(SwizzledRows rows, int row, int k) {
-  const auto address = reinterpret_cast<std::uintptr_t>(rows) + 128 * static_cast<std::uintptr_t>(row) + 2 * k;
-  return *reinterpret_cast<const std::uint16_t*>(address ^ (address >> 7 & 7) << 4);
+  return *reinterpret_cast<const std::uint16_t*>(rows.at(row, 2 * k));
 }
 #endif
 

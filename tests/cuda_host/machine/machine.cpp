@@ -334,18 +334,21 @@ void part_copy(void* to, const PartCopy& from, std::int64_t row, std::int64_t co
   machine.bulk_copies.push_back({std::move(copies), barrier, static_cast<std::int32_t>(all), 0});
 }
 
-void pixel_copy(void* to, int pixels, std::uint64_t* barrier, const std::function<const char*()>& next) {
-  constexpr std::size_t kUnit = 16, kUnits = 8;
-  const std::size_t all = kUnits * kUnit * static_cast<std::size_t>(pixels);
+void pixel_copy(void* to, int pixels, int row_bytes, std::uint64_t* barrier, const std::function<const char*()>& next) {
+  constexpr std::size_t kUnit = 16;
+  const bool whole = row_bytes == 128;
+  const std::size_t units = static_cast<std::size_t>(row_bytes) / kUnit;
+  const std::size_t all = units * kUnit * static_cast<std::size_t>(pixels);
   if (reinterpret_cast<std::uintptr_t>(to) % 1024) fail("a part of an image is not aligned");
-  if (pixels < 1 || pixels > 256) fail("a part of an image has a shape that is not copied");
+  if (pixels < 1 || pixels > 256 || (!whole && row_bytes != 64))
+    fail("a part of an image has a shape that is not copied");
   std::memset(to, 0xff, all);
   std::vector<Copy> copies;
   for (std::size_t i = 0; i < static_cast<std::size_t>(pixels); ++i) {
     const char* pixel = next();
     if (reinterpret_cast<std::uintptr_t>(pixel) % kUnit) fail("an image is not aligned");
-    for (std::size_t unit = 0; unit < kUnits; ++unit)
-      copies.push_back({static_cast<char*>(to) + (i * kUnits + (unit ^ i % 8)) * kUnit,
+    for (std::size_t unit = 0; unit < units; ++unit)
+      copies.push_back({static_cast<char*>(to) + (i * units + (unit ^ (whole ? i % 8 : i / 2 % 4))) * kUnit,
                         pixel ? pixel + unit * kUnit : nullptr, kUnit});
   }
   machine.bulk_copies.push_back({std::move(copies), barrier, static_cast<std::int32_t>(all), 0});

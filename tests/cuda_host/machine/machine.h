@@ -113,8 +113,8 @@ void tensor_copy(void* to, const MatrixParts& of, std::int64_t row, std::int64_t
             row, column, barrier);
 }
 
-// Rows of 64 channels of 2 bytes, swizzled: of as many pixels as next() is called for. null stands for zeros.
-void pixel_copy(void* to, int pixels, std::uint64_t* barrier, const std::function<const char*()>& next);
+// Rows of 128 or 64 bytes of channels, swizzled: of as many pixels as next() is called for. null stands for zeros.
+void pixel_copy(void* to, int pixels, int row_bytes, std::uint64_t* barrier, const std::function<const char*()>& next);
 
 // A flag that another thread block raises has to be up already: thread blocks run one after the other.
 void check_raised(bool raised);

@@ -44,7 +44,7 @@ def assert_same_bits(given, expected):
     assert bool(same.all()), f"{int((~same).sum())} of {same.numel()} elements differ"
 
 
-def takes(kernel, case, mode, order):
+def takes(kernel, case, mode, order, scheme):
     """Return whether a row takes one of the cases of conv_calls.SHAPES, x and out being in the same order."""
     _, w_shape, block_size, stride, padding, _, groups = SHAPES[case]
     if kernel == "simt":
@@ -61,9 +61,14 @@ def takes(kernel, case, mode, order):
     if kernel == "sm90_int8_implicit_gemm":
         block = min(block_size, w_shape[1])
         whole_blocks = w_shape[1] % block == 0 and (block in (32, 64) or block % 128 == 0)
-        return IS_HOPPER and mode in modes and groups == 1 and whole_blocks
+        return IS_HOPPER and mode in modes and groups == 1 and whole_blocks and hopper_takes(w_shape[1], mode, scheme)
     whole_panels = groups == 1 or w_shape[0] // groups % 16 == 0
     return CAN_MULTIPLY and mode in modes and whole_panels and (blocks == 1 or block_size % 32 == 0)
+
+
+def hopper_takes(channels, mode, scheme):
+    """Return whether sm90_int8_implicit_gemm does: with offsets the copy engine takes 64 channels at a time."""
+    return channels % 64 == 0 or (mode == "int8" and scheme == "symmetric")
 
 
 def other_order(kernel, mode):
@@ -97,7 +102,7 @@ def test_every_row_gives_the_references_bits(case, mode, order):
         options = {"compute": mode, "activation": ("silu", (-0.5, 6.0))[seed], **conv_calls.window(case)}
         expected = reference(x, weight, bias, **options)
         for kernel in KERNELS:
-            if not takes(kernel, case, mode, order):
+            if not takes(kernel, case, mode, order, scheme):
                 with pytest.raises(qcore.QcoreValueError, match="does not take this call"):
                     conv_calls.run(kernel, x.cuda(), weight.to("cuda"), bias.cuda(), **options)
                 continue
@@ -112,7 +117,7 @@ def test_every_row_gives_the_references_bits(case, mode, order):
             else:
                 assert_same_bits(y, expected)
             ran.append(kernel)
-        first = next(kernel for kernel in KERNELS if takes(kernel, case, mode, order))
+        first = next(kernel for kernel in KERNELS if takes(kernel, case, mode, order, scheme))
         qcore.conv2d(x.cuda(), weight.to("cuda"), bias.cuda(), **options)
         assert qcore.last_kernel("conv2d") == first
     assert ran
@@ -148,8 +153,11 @@ HOPPER_CASES = {
     "one-result": ((1, 64, 3, 3), (40, 64, 3, 3), 32, {}),
     "few-results": ((1, 128, 7, 7), (130, 128, 3, 3), 64, {"padding": 1}),
     "strided": ((2, 96, 15, 13), (50, 96, 3, 3), 32, {"stride": (2, 1), "padding": (1, 0, 2, 1)}),
+    "strided-taps": ((2, 192, 15, 13), (50, 192, 3, 3), 64, {"stride": (2, 1), "padding": (1, 0, 2, 1)}),
+    "pairs-of-tiles": ((16, 128, 32, 32), (128, 128, 3, 3), 64, {"padding": 1}),
     "dilated": ((3, 128, 11, 12), (65, 128, 3, 2), 128, {"dilation": (3, 2), "padding": (2, 1)}),
     "beyond-the-kernel": ((1, 32, 3, 4), (16, 32, 2, 2), 32, {"padding": (5, 4, 3, 6)}),
+    "beyond-with-offsets": ((1, 64, 3, 4), (16, 64, 2, 2), 32, {"padding": (5, 4, 3, 6)}),
     "one-tap-strided": ((2, 256, 14, 14), (200, 256, 1, 1), 64, {"stride": 2}),
     "long-blocks": ((1, 512, 9, 9), (96, 512, 3, 3), 256, {"padding": 1}),
     "short-weight": ((1, 64, 20, 21), (64, 64, 3, 3), 128, {"padding": 1}),
@@ -172,6 +180,8 @@ def test_hopper_tiles(case, mode, order):
     x[-1, 1, -1, -1] = float("nan")
     bias = torch.from_numpy(rng.standard_normal(len(w), dtype=np.float32))
     for i, (bits, scheme) in enumerate([(8, "symmetric"), (4, "symmetric"), (8, "asymmetric"), (4, "asymmetric")]):
+        if not hopper_takes(w_shape[1], mode, scheme):
+            continue
         weight = qcore.quantize(w, bits=bits, block_size=block_size, scheme=scheme, method="rtn", scale_dtype="float32")
         given = x.to(DTYPES[i % 3]).contiguous(memory_format=ORDERS[order])
         options = {"compute": mode, **window}
@@ -197,6 +207,14 @@ def test_hopper_tiles(case, mode, order):
             assert bool((memory == 7).all())
 
 
+def conv2d_of_torch(x, w, bias, padding=0, **window):
+    """Return torch's conv2d, which takes no padding of four sides."""
+    if isinstance(padding, tuple) and len(padding) == 4:
+        top, left, bottom, right = padding
+        x, padding = torch.nn.functional.pad(x, (left, right, top, bottom)), 0
+    return torch.nn.functional.conv2d(x, w, bias, padding=padding, **window)
+
+
 @pytest.mark.skipif(not IS_HOPPER, reason="needs compute capability 9.0")
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("case", [case for case, (_, (_, k, *_), *_) in HOPPER_CASES.items() if k % 64 == 0])
@@ -212,7 +230,7 @@ def test_hopper_floats(case, bits):
     w = torch.from_numpy(weight.dequantize()).cuda().double()
     for dtype in (torch.float16, torch.bfloat16):
         given = x.to(dtype).contiguous(memory_format=torch.channels_last)
-        exact = torch.nn.functional.conv2d(given.double(), w, bias.double(), **window)
+        exact = conv2d_of_torch(given.double(), w, bias.double(), **window)
         n, c, h, wide = exact.shape
         for out_dtype in DTYPES:
             memory = torch.full((n, h + 1, wide + 3, c + 3), 7.0, device="cuda", dtype=out_dtype)

@@ -10,7 +10,7 @@
 #include "runtime/memory.h"
 
 // Integer activations under a window on sm_90: the tiles of linear's sm90_int8_mma where few would be large ones, those
-// of sm90_int8_wgmma elsewhere, with rows of codes that are gathered from pixels.
+// of sm90_int8_wgmma elsewhere, whose codes the copy engine finds under each tap; the former gather theirs.
 namespace qcore {
 namespace {
 
@@ -23,6 +23,18 @@ bool has_offsets(const Conv2dProblem& problem) {
   return problem.weight->offsets || problem.compute == ComputeMode::int8_asym;
 }
 
+// Whether tiles of warpgroups take a problem: the copy engine finds their pixels.
+bool fits_warpgroups(const Conv2dProblem& problem) {
+  const PackedLayout& layout = problem.weight->layout;
+  return layout.k > 0 && layout.k % sm90_int8_wgmma::kTapK == 0 && layout.taps > 0 && fits_image_copies(problem.rows) &&
+         fits_image_copies(problem.columns);
+}
+// Whether tiles of warps do.
+bool fits_warps(const Conv2dProblem& problem) {
+  const PackedLayout& layout = problem.weight->layout;
+  return !has_offsets(problem) && std::min(layout.block_size, layout.k) <= 128;
+}
+
 int shift_of(Tile tile) {
   return sm90_int8_wgmma::Tuning::kSmallestShift + static_cast<int>(tile) - static_cast<int>(Tile::warpgroups32);
 }
@@ -33,8 +45,9 @@ Tile choose(const Conv2dProblem& problem, std::int64_t results, std::int64_t eno
   const int shift = sm90_int8_wgmma::Tuning::row_shift(results, layout.n, enough_tiles);
   const auto of_warpgroups =
       static_cast<Tile>(static_cast<int>(Tile::warpgroups32) + shift - sm90_int8_wgmma::Tuning::kSmallestShift);
-  if (has_offsets(problem) || std::min(layout.block_size, layout.k) > 128 ||
-      ceil_div(layout.n, kColumns) * ceil_div(results, std::int64_t{1} << shift) >= enough_tiles)
+  if (!fits_warps(problem) ||
+      (fits_warpgroups(problem) &&
+       ceil_div(layout.n, kColumns) * ceil_div(results, std::int64_t{1} << shift) >= enough_tiles))
     return of_warpgroups;
   const auto tiles = [&](Size size) {
     const sm90_int8_mma::Shape shape = sm90_int8_mma::Tuning::shape(size);
@@ -86,6 +99,9 @@ const char* sm90_int8_implicit_gemm_unsupported_reason(const Conv2dProblem& prob
   if (problem.groups != 1) return "it takes one group";
   if (block == 0 || layout.k % block || (block != 32 && block != 64 && block % 128))
     return "it takes whole blocks of 32, 64 or a multiple of 128 channels";
+  if (!fits_warps(problem) && !fits_warpgroups(problem))
+    return "with offsets or more than 128 channels in a block it takes multiples of 64 channels, windows of up to 256 "
+           "pixels, strides up to 8 and padding up to 127";
   if (compute_capability(problem.device.index) != 90) return "it needs compute capability 9.0";
   return nullptr;
 }

@@ -117,10 +117,13 @@ struct RowArguments : Arguments {
 // y = act(x W^T + bias). Needs sm_90a.
 void run_rows(const RowArguments& a, cudaStream_t stream);
 
-// Under a window. The weight's blocks and steps count all taps; x.rows are results, and of x.tiled counts all but where
-// things lie: `parameters` is null.
+// Under a window, of multiples of kTapK channels. The weight's blocks and steps count all taps; x.rows are results, and
+// of x.tiled counts all but where things lie: `parameters` is null. The copy engine takes codes and the weight, see
+// set_maps().
 struct WindowArguments : Arguments {
   GatheredRows gathered;
+  ptx::TensorMap codes, words;
 };
+constexpr int kTapK = 64;  // channels of a pixel that are copied at a time, so that taps share a stage
 
 }  // namespace qcore::sm90_int8_wgmma

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "gemm/cuda/sm90_int8_wgmma/stage.cuh"
+#include "gemm/cuda/sm90_int8_wgmma/operand.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/ptx_half.cuh"
@@ -11,8 +11,6 @@
 // The kernel and the choice among its instances.
 namespace qcore::sm90_int8_wgmma {
 
-constexpr std::size_t kMaxSharedBytes = 227 << 10;
-constexpr int kMaxStages = 8;
 // Registers of a producing thread. Every thread starts with 168; the sum over the three warpgroups stays the same.
 template <class Rows>
 constexpr int kProducerRegisters = Rows::kWindow ? 88 : 40;
@@ -29,25 +27,6 @@ __device__ __forceinline__ float sixteenth(std::int32_t value) {
 #endif
 }
 
-template <class Rows, int kBits, int kBlocks, int kRows>
-struct Shape {
-  static constexpr bool kOneBlockPerRow = kBlocks == kOneBlock;
-  static constexpr int kStageBlocks = kOneBlockPerRow ? 1 : kBlocks;
-  static constexpr bool kSpread = !kOneBlockPerRow && !Rows::kWindow;  // steps may be
-  using TileStage = Stage<kBits, kStageBlocks, kRows>;
-
-  // Staging of each warp: 16 x 16 fp32 results, transposed before the store.
-  static constexpr std::size_t kStagingBytes = sizeof(float) * kConsumerWarps * 256;
-  static constexpr std::size_t kOriginBytes = Rows::kWindow ? sizeof(WindowOrigin) * kRows : 0;
-  static constexpr std::size_t kRest = kStagingBytes + kOriginBytes + sizeof(SpreadPart) + 2048;
-  static constexpr int kFitting = static_cast<int>((kMaxSharedBytes - kRest) / sizeof(TileStage));
-  static constexpr int kStages = kFitting < kMaxStages ? kFitting : kMaxStages;
-  using TileRing = SmemPipeline<TileStage, kStages>;
-  static constexpr std::size_t kSharedBytes =
-      sizeof(TileRing) + alignof(TileRing) + kStagingBytes + kOriginBytes + sizeof(SpreadPart);
-  static_assert(kSharedBytes <= kMaxSharedBytes, "what a thread block of sm_90 may have");
-};
-
 // A warpgroup computes 64 columns n of a tile, a warp a panel of 16: row `group` of its part of a product is column
 // 2*group, row group + 8 the one behind it.
 template <class Rows, int kBits, int kBlocks, int kRows>
@@ -60,11 +39,15 @@ class Consumer {
   static constexpr int kChunks = kStageK / S::kStageBlocks / 32;  // products of a block, in a stage
   // Registers are enough for two products of a stage: while one runs, the other is promoted.
   static constexpr bool kInTurns = kBlocks == 1 && kRows <= 64;
-  // Codes of 4 bits are multiplied by 16, which takes 1.5 instructions for four codes, not 3.5. It pays where a warp
-  // decodes for as long as it promotes.
+  // It pays where a warp decodes for as long as it promotes.
   static constexpr bool kTimes16 = kInTurns && kRows == 32 && kBits == 4;
   // Tiles of 256 rows in blocks: the halves' products take turns in the same registers, with the same weights.
-  static constexpr int kParts = kRows > 128 && !kOneBlockPerRow ? 2 : 1, kPartRows = kRows / kParts;
+  static constexpr bool kSharesSums = kRows > 128 && !kOneBlockPerRow;
+  // Tiles of 128 rows in blocks: while one half is multiplied, the other is promoted. Rows of a matrix have less work
+  // around a promotion, so that it pays where a stage has two of them only.
+  static constexpr bool kHalves = kRows == 128 && (Rows::kWindow || kBlocks == 2);
+  static constexpr int kParts = kSharesSums || kHalves ? 2 : 1, kPartRows = kRows / kParts;
+  using Operand = Weights<kBits, kTimes16>;
   using Sums = std::int32_t[kPartRows / 2];
 
   __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles<S::kSpread>& tiles, float* staging,
@@ -103,38 +86,6 @@ class Consumer {
   }
 
  private:
-  // Operands a of the products of a stage.
-  struct Weights {
-    std::uint32_t a[kStageK / 32][4];
-
-    __device__ void load(const char* weights, int group, int quad, std::uint32_t upper) {
-      const uint2* from = reinterpret_cast<const uint2*>(weights) + group;  // [steps, 8 pairs of columns]
-#pragma unroll
-      for (int i = 0; i < kStageK / 32; ++i) {
-        if constexpr (kBits == 8) {
-          const uint2 low = from[(8 * i + quad) * 8], high = from[(8 * i + 4 + quad) * 8];
-          a[i][0] = low.x ^ kTopBits, a[i][1] = low.y ^ kTopBits;
-          a[i][2] = high.x ^ kTopBits, a[i][3] = high.y ^ kTopBits;
-        } else {
-          const uint2 both = from[(4 * i + quad) * 8];
-          if constexpr (kTimes16) {
-            const auto times16 = [&](std::uint32_t word) { return (word & upper) ^ kTopBits; };
-            a[i][0] = times16(both.x << 4), a[i][1] = times16(both.y << 4);
-            a[i][2] = times16(both.x), a[i][3] = times16(both.y);
-            continue;
-          }
-          a[i][0] = from_nibbles(both.x), a[i][1] = from_nibbles(both.y);
-          a[i][2] = from_nibbles(both.x >> 4), a[i][3] = from_nibbles(both.y >> 4);
-        }
-      }
-    }
-    // Stored codes are shifted by 8: adding 120 makes that 128, which the top bit takes back, and no byte overflows.
-    __device__ static std::uint32_t from_nibbles(std::uint32_t word) {
-      return ((word & 0x0f0f0f0fu) + 0x78787878u) ^ kTopBits;
-    }
-    static constexpr std::uint32_t kTopBits = 0x80808080u;
-  };
-
   // Scales of a block: of a lane's columns and rows.
   struct Terms {
     float2 columns;
@@ -162,33 +113,81 @@ class Consumer {
             y_[4 * i] = four.x, y_[4 * i + 1] = four.y, y_[4 * i + 2] = four.z, y_[4 * i + 3] = four.w;
           });
     if (stages > 0) wait_and_load(state, weights_[0]);
-    if constexpr (kParts > 1) return sum_parts(state, stages);
+    if constexpr (kSharesSums) return sum_parts(state, stages);
     int first = 0;
+    if constexpr (kHalves) {
+      if (block_stages_ == 1 && a_.x.tiled.arrays == 1) {
+        const int whole = static_cast<int>(blocks_left) / kBlocks;
+        first = whole < stages ? whole : stages;
+        sum_halves(state, first, first < stages);
+      }
+    }
     if constexpr (kInTurns) {
       if (block_stages_ == 1 && stages > 1) {
         first = (stages - 2) | 1;
         sum_in_turns(state, first);
       }
     }
-    blocks_left -= first;
+    blocks_left -= first * kBlocks;
     for (int stage = first, of_block = 0; stage < stages; ++stage) {
       const PipelineState<kStages> here = state;
       state.next();
       const bool ends = of_block + 1 == block_stages_;
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        issue(weights_[0], pipeline_.stages[here.slot], block, sums_[0], of_block > 0);
-        ptx::product_wait(sums_[0]);
+        const TileStage& here_stage = pipeline_.stages[here.slot];
+        for_each_half([&](int half) { issue(weights_[0], here_stage, block, sums_[half], of_block > 0, half); });
+        for_each_half([&](int half) { ptx::product_wait(sums_[half]); });
         // While the other warpgroup multiplies: the next operands, then this block's totals. Behind the weight's last
         // block there are products of codes that were not written.
         if (block + 1 == kBlocks && stage + 1 < stages) wait_and_load(state, weights_[0]);
         if (!ends || block >= blocks_left) continue;
-        promote<kTimes16>(Terms(*this, pipeline_.stages[here.slot], block), sums_[0]);
-        add_block_offsets(pipeline_.stages[here.slot], block);
+        for_each_half([&](int half) {
+          promote<kTimes16>(Terms(*this, here_stage, block, half), sums_[half], half * kPartRows / 2);
+        });
+        add_block_offsets(here_stage, block);
       }
       of_block = ends ? 0 : of_block + 1;
       if (ends) blocks_left -= kBlocks;
       release(here);
+    }
+  }
+
+  template <class Call>
+  __device__ __forceinline__ static void for_each_half(const Call& call) {
+#pragma unroll
+    for (int half = 0; half < (kHalves ? 2 : 1); ++half) call(half);
+  }
+
+  // Stages of whole blocks without offsets, `count` of them, behind which there are `more`: a half of the rows is
+  // multiplied while the next stage's weights are loaded, or the product before it is promoted. No product runs across
+  // the loop's end, where the compiler would wait for it.
+  __device__ __forceinline__ void sum_halves(PipelineState<kStages>& state, int count, bool more) {
+    constexpr int kUnits = 2 * kBlocks;
+#pragma unroll 1
+    for (; count > 0; --count) {
+      const PipelineState<kStages> here = state;
+      const TileStage& stage = pipeline_.stages[here.slot];
+      state.next();
+      // Behind the last stage its own weights are loaded again: with a branch the operands' registers would be free.
+      const PipelineState<kStages> next = more || count > 1 ? state : here;
+      wait_for(next);
+      issue(weights_[0], stage, 0, sums_[0], false, 0);
+      weights_[1].load(pipeline_.stages[next.slot].weights[panel_], group_, quad_, upper_);
+      ptx::keep(weights_[1].a);
+      ptx::product_wait(sums_[0]);
+      ptx::keep(weights_[0].a);
+#pragma unroll
+      for (int unit = 1; unit < kUnits; ++unit) {
+        const int half = unit % 2, last = 1 - half;
+        issue(weights_[0], stage, unit / 2, sums_[half], false, half);
+        promote(Terms(*this, stage, (unit - 1) / 2, last), sums_[last], last * kPartRows / 2);
+        ptx::product_wait(sums_[half]);
+        ptx::keep(weights_[0].a);
+      }
+      promote(Terms(*this, stage, kBlocks - 1, 1), sums_[1], kPartRows / 2);
+      release(here);
+      weights_[0] = weights_[1];
     }
   }
 
@@ -228,7 +227,7 @@ class Consumer {
   // Between the product and the end of its wait there is no branch, see add_stage().
   template <bool kFirst>
   __device__ __forceinline__ void turn_stage(PipelineState<kStages>& state, PipelineState<kStages>& before,
-                                             Weights& weights, Weights& next, Sums& sums, Sums& last, Terms& terms,
+                                             Operand& weights, Operand& next, Sums& sums, Sums& last, Terms& terms,
                                              const Terms& last_terms) {
     const TileStage &stage = pipeline_.stages[state.slot], &earlier = pipeline_.stages[before.slot];
     const PipelineState<kStages> here = state;
@@ -265,7 +264,7 @@ class Consumer {
     return add_last_stage(state, weights_[1], true);
   }
   // Waits for the next stage before the products begin: a branch until they end would free their operands' registers.
-  __device__ __forceinline__ void add_stage(PipelineState<kStages>& state, const Weights& weights, Weights& next,
+  __device__ __forceinline__ void add_stage(PipelineState<kStages>& state, const Operand& weights, Operand& next,
                                             bool add) {
     const PipelineState<kStages> here = state;
     state.next();
@@ -276,7 +275,7 @@ class Consumer {
     release(here);
   }
   __device__ __forceinline__ PipelineState<kStages> add_last_stage(PipelineState<kStages>& state,
-                                                                   const Weights& weights, bool add) {
+                                                                   const Operand& weights, bool add) {
     const PipelineState<kStages> here = state;
     state.next();
     issue(weights, pipeline_.stages[here.slot], 0, sums_[0], add);
@@ -290,21 +289,23 @@ class Consumer {
 
   __device__ __forceinline__ void wait_for(const PipelineState<kStages>& state) {
     ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
-    if constexpr (Rows::kWindow) ptx::products_see_copies();
   }
-  __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state, Weights& weights) {
+  __device__ __forceinline__ void wait_and_load(const PipelineState<kStages>& state, Operand& weights) {
     wait_for(state);
     weights.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_, upper_);
   }
 
-  __device__ __forceinline__ void issue(const Weights& weights, const TileStage& stage, int block, Sums& sums, bool add,
+  __device__ __forceinline__ void issue(const Operand& weights, const TileStage& stage, int block, Sums& sums, bool add,
                                         int part = 0) {
-    const ptx::SwizzledRows codes = ptx::next_k(ptx::swizzled_rows(stage.codes), part * kPartRows * kStageK);
+    constexpr int kRowBytes = Rows::kRowBytes, kRowChunks = kRowBytes / 32;
+    const ptx::SwizzledRows codes =
+        ptx::next_k(ptx::swizzled_rows<kRowBytes>(stage.codes), part * kPartRows * kRowBytes);
     ptx::product_fence();
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       const int chunk = block * kChunks + i;
-      ptx::product<kPartRows>(sums, weights.a[chunk], ptx::next_k(codes, 32 * chunk), i > 0 || add);
+      const int place = chunk / kRowChunks * (kRows * kRowBytes) + chunk % kRowChunks * 32;
+      ptx::product<kPartRows>(sums, weights.a[chunk], ptx::next_k(codes, place), i > 0 || add);
     }
     ptx::product_commit();
   }
@@ -420,7 +421,7 @@ class Consumer {
     const bool clamp = a_.out.activation.kind == ActivationKind::clamp, has_bias = a_.out.bias != nullptr;
     const DType dtype = a_.out.y.dtype;
     const int size = dtype == DType::f32 ? 4 : 2;
-    const std::int64_t stride = a_.out.y.strides[0] * size, row = target.first + kRegisterRows * quad_;
+    const std::int64_t stride = a_.out.y.strides[0] * size, row = target.first + Rows::row(kRegisterRows * quad_);
     char* to = static_cast<char*>(const_cast<void*>(a_.out.y.data)) + (a_.first_row + row) * stride + n * size;
     const std::int64_t left = target.end - row;
     const int rows_left = left < kRows ? static_cast<int>(left) : kRows;
@@ -436,8 +437,8 @@ class Consumer {
 #pragma unroll
       for (int i = 0; i < kRegisterRows; ++i) {
         const float low = y[index(i)], high = y[index(i) + 2];
-        const bool exists = 16 * j + i < rows_left;
-        char* place = to + i * stride;
+        const bool exists = 16 * j + Rows::row(i) < rows_left;
+        char* place = to + Rows::row(i) * stride;
         if (dtype == DType::f32) {
           if (exists) *reinterpret_cast<float2*>(place) = {low, high};
         } else {
@@ -476,7 +477,8 @@ class Consumer {
     results(j, y);
 #pragma unroll
     for (int i = 0; i < kRegisterRows; ++i)
-      reinterpret_cast<float2*>(staging_)[(kRegisterRows * quad_ + i) * 8 + group_] = {y[index(i)], y[index(i) + 2]};
+      reinterpret_cast<float2*>(staging_)[Rows::row(kRegisterRows * quad_ + i) * 8 + group_] = {y[index(i)],
+                                                                                                y[index(i) + 2]};
   }
 
   const Arguments& a_;
@@ -486,8 +488,8 @@ class Consumer {
   std::uint32_t upper_;
   float* staging_;
   bool releases_;
-  Weights weights_[kOneBlockPerRow || kInTurns ? 2 : 1];
-  Sums sums_[kInTurns ? 2 : 1];
+  Operand weights_[kOneBlockPerRow || kInTurns || kHalves ? 2 : 1];
+  Sums sums_[kInTurns || kHalves ? 2 : 1];
   float y_[kOneBlockPerRow ? 1 : kRows / 2];
   const TileStage* last_ = nullptr;  // of a row that is one block
 };
@@ -501,12 +503,11 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __gr
   auto* staging = reinterpret_cast<float*>(&ring + 1);
   // The same in all lanes for the compiler too.
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0);
-  if constexpr (!Rows::kWindow)
-    if (threadIdx.x == kWarpSize) ptx::prefetch_map(a.words), ptx::prefetch_map(a.scales);
+  if (threadIdx.x == kWarpSize) Fill::prefetch(a);
   if (threadIdx.x == 0) ring.init(Fill::kFullArrivals, kConsumerWarps * (a.cluster.columns + a.cluster.rows - 1));
   // A block of more than a stage's k is promoted after its last one.
   const int block_stages = kBlocks > 1 ? 1 : static_cast<int>(a.x.padded_block / kStageK);
-  auto& part = *reinterpret_cast<SpreadPart*>(reinterpret_cast<char*>(staging) + S::kStagingBytes + S::kOriginBytes);
+  auto& part = *reinterpret_cast<SpreadPart*>(reinterpret_cast<char*>(staging) + S::kStagingBytes);
   if (S::kSpread && a.spread && warp == 0) {
     const std::int64_t tiles = (a.w.n + Tuning::kColumns - 1) / Tuning::kColumns * ((a.x.rows + kRows - 1) / kRows);
     part.set(static_cast<int>(a.whole_tiles), static_cast<int>(tiles - a.whole_tiles), a.steps,
@@ -516,13 +517,7 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __gr
   Tiles<S::kSpread> tiles(a, kRows, part);
   if (warp >= kConsumerWarps) {
     ptx::fewer_registers<kProducerRegisters<Rows>>();
-    const int producer = warp - kConsumerWarps;
-    if constexpr (Rows::kWindow) {
-      auto* origins = reinterpret_cast<WindowOrigin*>(staging + kConsumerWarps * 256);
-      Fill(a, ring, tiles, producer, block_stages, origins).run();
-    } else {
-      Fill(a, ring, tiles, producer, block_stages).run();
-    }
+    Fill(a, ring, tiles, warp - kConsumerWarps, block_stages).run();
   } else {
     ptx::more_registers<kConsumerRegisters<Rows>>();
     Consumer<Rows, kBits, kBlocks, kRows>(a, ring, tiles, staging, warp, block_stages).run();
@@ -541,10 +536,13 @@ void launch_kernel(typename Rows::Given a, cudaStream_t stream) {
   // rows.
   const std::int64_t tile_rows = a.experts.tiles ? a.x.rows : ceil_div(a.x.rows, kRows);
   const std::int64_t tiles = ceil_div(a.w.n, Tuning::kColumns) * tile_rows;
-  if constexpr (!Rows::kWindow) set_maps<kBits, S::kStageBlocks>(a);
+  if constexpr (Rows::kWindow)
+    set_maps<kBits, S::kStageBlocks, kRows>(a);
+  else
+    set_maps<kBits, S::kStageBlocks>(a);
   a.upper_nibbles = 0xf0f0f0f0u;
   a.steps = static_cast<int>(kBlocks > 1 ? a.x.tiled.stages : ceil_div(a.x.tiled.stages * kStageK, a.x.padded_block));
-  LaunchShape shape{dim3(size), dim3(kThreads), S::kSharedBytes, dim3(size), !Rows::kWindow};
+  LaunchShape shape{dim3(size), dim3(kThreads), S::kSharedBytes, dim3(size), true};
   const std::int64_t resident = static_cast<std::int64_t>(resident_clusters("sm90_int8_wgmma", kernel, shape)) * size;
   shape.grid = dim3(static_cast<unsigned>(tiles < resident ? tiles : resident));
   if (a.spread) {

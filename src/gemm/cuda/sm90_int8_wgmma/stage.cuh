@@ -2,6 +2,7 @@
 
 #include "gemm/cuda/sm90_int8_wgmma/arguments.cuh"
 #include "gemm/cuda/smem_pipeline.cuh"
+#include "gemm/cuda/window/image_copies.h"
 #include "runtime/cuda/cuda_warp.cuh"
 #include "runtime/cuda/ptx_launch.cuh"
 
@@ -29,14 +30,43 @@ struct alignas(1024) Stage {
 };
 
 // Where a tile's rows of codes come from: a matrix, tiled so that a stage's codes are one piece, and so are their
-// parameters; or pixels under a window, which the lanes of all producing warps gather.
+// parameters; or pixels under a window, which the copy engine finds in their order, kRowBytes of each at a time.
 struct GemmRows {
   static constexpr bool kWindow = false;
+  static constexpr int kRowBytes = kStageK;
   using Given = RowArguments;
+
+  // Returns the row of a tile which is at place `at` of 16 of a lane's registers and of parameters.
+  __device__ static int row(int at) { return at; }
 };
 struct Im2colRows {
   static constexpr bool kWindow = true;
+  static constexpr int kRowBytes = kTapK;
   using Given = WindowArguments;
+
+  __device__ static int row(int at) { return TiledRows::column(at); }
+  // Returns where the parameters of a row are.
+  __device__ static int place(int row) { return (row & ~15) | (row & 8) >> 2 | (row & 6) << 1 | (row & 1); }
+};
+
+constexpr std::size_t kMaxSharedBytes = 227 << 10;
+constexpr int kMaxStages = 8;
+
+template <class Rows, int kBits, int kBlocks, int kRows>
+struct Shape {
+  static constexpr bool kOneBlockPerRow = kBlocks == kOneBlock;
+  static constexpr int kStageBlocks = kOneBlockPerRow ? 1 : kBlocks;
+  static constexpr bool kSpread = !kOneBlockPerRow && !Rows::kWindow;  // steps may be
+  using TileStage = Stage<kBits, kStageBlocks, kRows>;
+
+  // Staging of each warp: 16 x 16 fp32 results, transposed before the store.
+  static constexpr std::size_t kStagingBytes = sizeof(float) * kConsumerWarps * 256;
+  static constexpr std::size_t kRest = kStagingBytes + sizeof(SpreadPart) + 2048;
+  static constexpr int kFitting = static_cast<int>((kMaxSharedBytes - kRest) / sizeof(TileStage));
+  static constexpr int kStages = kFitting < kMaxStages ? kFitting : kMaxStages;
+  using TileRing = SmemPipeline<TileStage, kStages>;
+  static constexpr std::size_t kSharedBytes = sizeof(TileRing) + alignof(TileRing) + kStagingBytes + sizeof(SpreadPart);
+  static_assert(kSharedBytes <= kMaxSharedBytes, "what a thread block of sm_90 may have");
 };
 
 struct Tile {
@@ -135,6 +165,7 @@ class RowProducer {
   __device__ RowProducer(const RowArguments& a, ToRing& ring, const Tiles<kSpread>& tiles, int warp, int block_stages)
       : a_(a), pipeline_(ring), tiles_(tiles), block_stages_(block_stages), warp_(warp) {}
 
+  __device__ static void prefetch(const RowArguments& a) { ptx::prefetch_map(a.words), ptx::prefetch_map(a.scales); }
   __device__ void run() {
     if (threadIdx.x % kWarpSize) return;
     if (warp_ == 0) copy_rows();
@@ -246,174 +277,179 @@ void set_maps(RowArguments& a) {
   if (a.w.sums) a.sums = parameters(a.w.sums);
 }
 
-// The warpgroup that fills the ring under a window: all warps gather codes. One announces what is to come, two copy the
-// panels of the weight, the fourth its parameters.
+// Likewise under a window.
+template <int kBits, int kBlocks, int kRows>
+void set_maps(WindowArguments& a) {
+  const GatheredRows& from = a.gathered;
+  const std::int64_t units = a.w.steps * PackedLayout::kStepBytes / kWeightUnit, channels = from.row_length;
+  a.words = ptx::tensor_map({a.w.words, kWeightUnit, a.w.panels, units, units, kPanels / a.cluster.rows,
+                             Stage<kBits, kBlocks, 1>::kPanelBytes / kWeightUnit, false});
+  a.codes =
+      ptx::image_map(image_parts(a.x.codes, 1, from.pixels / from.window.image, from.window, channels,
+                                 from.window.image * channels, from.window.row * channels, channels, kRows, kTapK));
+}
+
+// The warpgroup that fills the ring under a window. A thread announces what is to come and has codes copied, tap after
+// tap; one the weight; a lane of each row copies its parameters, the lanes of a warp those of the weight.
 template <int kBits, int kBlocks, int kRows, int kCount>
 class WindowProducer {
  public:
   using To = Stage<kBits, kBlocks, kRows>;
   using ToRing = SmemPipeline<To, kCount>;
-  // For each stage: of who announces what is to come, and of the lanes, which copy otherwise than in bulk.
+  // For each stage: of who announces what is to come, and of all lanes, some of which copy otherwise than in bulk.
   static constexpr int kFullArrivals = 1 + kWarpgroupWarps * kWarpSize;
 
-  // `origins`, of a tile's rows, is written to.
   __device__ WindowProducer(const WindowArguments& a, ToRing& ring, const Tiles<false>& tiles, int warp,
-                            int block_stages, WindowOrigin* origins)
+                            int block_stages)
       : a_(a),
         pipeline_(ring),
         tiles_(tiles),
         block_stages_(block_stages),
         warp_(warp),
-        lane_(static_cast<int>(threadIdx.x) % kWarpSize),
-        origins_(origins + warp * kWarpRows) {}
+        lane_(static_cast<int>(threadIdx.x) % kWarpSize) {}
 
-  __device__ void run() {
-    if (warp_ == 0)
-      announce();
-    else if (warp_ < 3)
-      copy_weights();
-    else
-      copy_columns();
-  }
-
- private:
-  static constexpr int kWarpRows = kRows / kWarpgroupWarps;  // of a tile, that a warp gathers
-  using Gather = RowGather<kWarpSize, kWarpRows, kStageK / 16>;
-
-  __device__ __forceinline__ void begin_rows(Gather& rows, int tile_row) const {
-    __syncwarp();
-    const int row = tile_row * kRows + warp_ * kWarpRows + lane_;
-    if (lane_ >= kWarpRows) {
-      // Another lane's row.
-    } else if (row < a_.x.rows) {
-      origins_[lane_].set(a_.gathered.window, ResultPlace(a_.gathered.window, a_.gathered.first, row),
-                          a_.gathered.first_image);
-    } else {
-      origins_[lane_].set_nowhere();
-    }
-    __syncwarp();
-    rows.begin();
-  }
-  // Parameters come with the last of a block's stages.
-  __device__ __forceinline__ void copy_stage(Gather& rows, To& to, ptx::Barrier& full, bool ends) const {
-    constexpr int kBlockUnits = kStageK / 16 / kBlocks;
-    const int first = warp_ * kWarpRows, arrays = a_.x.tiled.arrays;
-    rows.copy_codes([&](int row) {
-      const int column = TiledRows::column(first + row);
-      return &to.codes[column * kStageK + (16 * rows.unit() ^ column % 8 * 16)];
-    });
-    if (ends && rows.unit() % kBlockUnits == 0)
-      rows.copy_parameters(arrays, [&](int row, int array) {
-        return &to.rows[(rows.unit() / kBlockUnits * arrays + array) * kRows + first + row];
-      });
-    ptx::barrier_arrive_with_copies(full);
-    rows.next();
-  }
-
-  // Calls begin(tile, panels of the weight in it) and copy(stage, its barrier, bytes of a panel, blocks that end in
-  // it).
-  template <class Begin, class Copy>
-  __device__ __forceinline__ void walk(Begin&& begin, Copy&& copy) {
-    PipelineState<kCount> state;
-    Gather rows(a_.x, a_.gathered, origins_, lane_);
+  __device__ static void prefetch(const WindowArguments& a) { ptx::prefetch_map(a.words), ptx::prefetch_map(a.codes); }
+  __device__ __forceinline__ void run() {
+    const bool copies_codes = warp_ == 0 && lane_ == 0, copies_weights = warp_ == 1 && lane_ == 0;
     const int stages = static_cast<int>(a_.x.tiled.stages);
+    // Weights need nothing that another kernel writes: those of the first tile are on their way before codes are there.
+    int ahead = 0;
+    if (copies_weights && tiles_.valid()) {
+      begin_weights(tiles_.tile().column);
+      for (; ahead < kCount && ahead < stages; ++ahead) copy_weights(ahead, ahead);
+    }
+    ptx::wait_for_earlier_kernels();
+    PipelineState<kCount> state;
+#pragma unroll 1
     for (; tiles_.valid(); tiles_.template next<false>()) {
       const Tile tile = tiles_.tile();
-      const std::int64_t panels_left = a_.w.panels - static_cast<std::int64_t>(tile.column) * kPanels;
-      begin(tile, static_cast<int>(panels_left < kPanels ? panels_left : kPanels));
-      begin_rows(rows, tile.row);
-      int steps_left = static_cast<int>(a_.w.steps), blocks_left = static_cast<int>(a_.w.blocks), of_block = 0;
+      begin_rows(tile.row);
+      begin_columns(tile.column);
+      begin_weights(tile.column);
+      int blocks_left = static_cast<int>(a_.w.blocks), of_block = 0;
+#pragma unroll 1
       for (int stage = 0; stage < stages; ++stage) {
-        const int steps = steps_left < 0 ? 0 : steps_left < To::kSteps ? steps_left : To::kSteps;
-        steps_left -= To::kSteps;
         // Parameters come with the last stage of their block.
         int blocks = 0;
-        const bool ends = ++of_block == block_stages_;
-        if (ends) {
+        if (++of_block == block_stages_) {
           of_block = 0;
           blocks = blocks_left < kBlocks ? blocks_left : kBlocks;
           blocks_left -= kBlocks;
         }
         ptx::barrier_wait(pipeline_.empty[state.slot], state.parity ^ 1u);
-        copy(pipeline_.stages[state.slot], pipeline_.full[state.slot],
-             steps * static_cast<int>(PackedLayout::kStepBytes), blocks);
-        copy_stage(rows, pipeline_.stages[state.slot], pipeline_.full[state.slot], ends);
+        To& to = pipeline_.stages[state.slot];
+        ptx::Barrier& full = pipeline_.full[state.slot];
+        if (copies_codes) ptx::barrier_expect(full, static_cast<int>(sizeof(To::codes) + sizeof(To::weights)));
+        if (copies_weights && --ahead < 0) copy_weights(state.slot, stage);
+        if (warp_ == kColumnWarp) copy_columns(to, blocks);
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          if (copies_codes) copy_codes(&to.codes[half * kRows * kTapK], full);
+          if (warp_ < kRowWarps) copy_rows(to, half, blocks);
+          next_tap();
+        }
+        ptx::barrier_arrive_with_copies(full);
         state.next();
       }
     }
   }
 
-  __device__ __forceinline__ void announce() {
-    int panels = 0;
-    walk([&](Tile, int tile_panels) { panels = tile_panels; },
-         [&](To&, ptx::Barrier& full, int panel_bytes, int) {
-           if (lane_ == 0) ptx::barrier_expect(full, panels * panel_bytes);
-         });
+ private:
+  static constexpr int kHalves = kStageK / kTapK;  // of a stage, each of one tap
+  static constexpr int kRowWarps = kRows / kWarpSize, kColumnWarp = kWarpgroupWarps - 1;
+
+  __device__ __forceinline__ void begin_rows(int tile_row) {
+    const DeviceWindow& window = a_.gathered.window;
+    const int row = tile_row * kRows + warp_ * kWarpSize + lane_;
+    const ResultPlace place(window, a_.gathered.first, row);
+    image_ = static_cast<int>(place.image - a_.gathered.first_image);
+    if (row < a_.x.rows)
+      origin_.set(window, place, a_.gathered.first_image);
+    else
+      origin_.set_nowhere();
+    tap_row_ = tap_column_ = channel_ = p_ = 0;
+    find();
+  }
+  __device__ __forceinline__ void next_tap() {
+    channel_ += kTapK;
+    if (channel_ < a_.gathered.row_length) return;
+    channel_ = p_ = 0;
+    if (++tap_column_ == a_.gathered.window.kernel[1]) tap_column_ = 0, ++tap_row_;
+    find();
+  }
+  // Behind the last tap there is none.
+  __device__ __forceinline__ bool tap_exists() const { return tap_row_ < a_.gathered.window.kernel[0]; }
+  __device__ __forceinline__ void find() {
+    std::int64_t pixel = 0;
+    const bool found = tap_exists() && origin_.find(a_.gathered.window, tap_row_, tap_column_, pixel);
+    pixel_ = found ? static_cast<int>(pixel) : -1;
   }
 
-  __device__ __forceinline__ void copy_weights() {
-    constexpr int kMax = kPanels / 2;
-    const int share = kPanels / a_.cluster.rows, half = (share + 1) / 2;
-    const int first = tiles_.row() * share + (warp_ - 1) * half, behind = (tiles_.row() + 1) * share;
-    const std::int64_t panel_bytes = a_.w.steps * PackedLayout::kStepBytes;
-    const unsigned ranks = tiles_.column_ranks();
-    const char* from = nullptr;
-    int count = 0;
-    walk(
-        [&](Tile tile, int panels) {
-          from = reinterpret_cast<const char*>(a_.w.words) +
-                 (static_cast<std::int64_t>(tile.column) * kPanels + first) * panel_bytes;
-          const int end = panels < behind ? panels : behind;
-          count = end - first < half ? end - first : half;
-        },
-        [&](To& to, ptx::Barrier& full, int bytes, int) {
-          if (bytes == 0 || lane_ != 0) return;
-#pragma unroll
-          for (int i = 0; i < kMax; ++i)
-            if (i < count) ptx::bulk_copy(to.weights[first + i], from + i * panel_bytes, bytes, full, ranks);
-          from += bytes;
-        });
+  // By the thread of a tile's first row: behind the last tap there are zeros.
+  __device__ __forceinline__ void copy_codes(char* to, ptx::Barrier& full) const {
+    const DeviceWindow& window = a_.gathered.window;
+    const bool exists = tap_exists();
+    ptx::image_copy(to, a_.codes, {image_, origin_.row, origin_.column}, exists ? tap_row_ * window.dilation[0] : 0,
+                    exists ? tap_column_ * window.dilation[1] : 0, exists ? channel_ : a_.gathered.row_length, full);
   }
+
+  // The parameters of the row's blocks that end in half a stage, of `blocks` that end in all of it.
+  __device__ __forceinline__ void copy_rows(To& to, int half, int blocks) {
+    constexpr int kHalfBlocks = kBlocks == 1 ? 1 : kBlocks / kHalves;
+    if (blocks == 0 || (kBlocks == 1 && half > 0)) return;
+    const int place = Im2colRows::place(warp_ * kWarpSize + lane_), arrays = a_.x.tiled.arrays;
+    const std::int64_t pixels = a_.gathered.pixels, array_step = a_.gathered.tap_blocks * pixels;
+    const float* from = a_.x.scales + p_ * pixels + (pixel_ < 0 ? 0 : pixel_);
+#pragma unroll
+    for (int i = 0; i < kHalfBlocks; ++i, from += pixels) {
+      float* block = &to.rows[(half * kHalfBlocks + i) * arrays * kRows + place];
+      ptx::copy_async_word(block, from, pixel_ >= 0);
+      if (arrays == 1) continue;
+      ptx::copy_async_word(block + kRows, from + array_step, pixel_ >= 0);
+      ptx::copy_async_word(block + 2 * kRows, from + 2 * array_step, pixel_ >= 0);
+    }
+    p_ += kHalfBlocks;
+  }
+
+  // Thread blocks of a cluster share out the panels.
+  __device__ __forceinline__ void begin_weights(int tile_column) {
+    share_ = kPanels / a_.cluster.rows * tiles_.row();
+    panel_ = tile_column * kPanels + share_;
+  }
+  __device__ __forceinline__ void copy_weights(int slot, int stage) const {
+    char* to = pipeline_.stages[slot].weights[share_];
+    if (a_.cluster.rows > 1)
+      ptx::tensor_copy(to, a_.words, panel_, stage * kStageUnits, pipeline_.full[slot], tiles_.column_ranks());
+    else
+      ptx::tensor_copy(to, a_.words, panel_, stage * kStageUnits, pipeline_.full[slot]);
+  }
+  static constexpr int kStageUnits = To::kPanelBytes / kWeightUnit;
 
   // A lane copies four columns of each block.
-  __device__ __forceinline__ void copy_columns() {
-    const int panel = lane_ / 4, column = lane_ % 4 * 4;
-    const std::int64_t tap_blocks = a_.gathered.tap_blocks;
-    const std::int64_t tap_floats = tap_blocks * PackedLayout::kPanelRows;
-    const float* scales = nullptr;
-    const float* offsets = nullptr;
-    const float* sums = nullptr;
-    int p = 0;
-    walk(
-        [&](Tile tile, int panels) {
-          const bool exists = panel < panels;
-          const std::int64_t at = (static_cast<std::int64_t>(tile.column) * kPanels + panel) * tap_floats + column;
-          p = 0;
-          scales = exists ? a_.w.scales + at : nullptr;
-          offsets = exists && a_.w.offsets ? a_.w.offsets + at : nullptr;
-          sums = exists && a_.w.sums ? a_.w.sums + at : nullptr;
-        },
-        [&](To& to, ptx::Barrier&, int, int blocks) {
-          // The next tap has the first one's scales and offsets again, and sums of its own.
-          const Taps taps{p, static_cast<int>(tap_blocks)};
-          copy_array(to.columns[0][panel], column, scales, blocks, taps, -tap_floats);
-          copy_array(to.columns[1][panel], column, offsets, blocks, taps, -tap_floats);
-          copy_array(to.columns[2][panel], column, sums, blocks, taps, tap_floats * (a_.w.panels - 1));
-          p = (p + blocks) % taps.blocks;
-        });
+  __device__ __forceinline__ void begin_columns(int tile_column) {
+    const std::int64_t panel = static_cast<std::int64_t>(tile_column) * kPanels + lane_ / 4;
+    const std::int64_t at = panel * a_.gathered.tap_blocks * PackedLayout::kPanelRows + lane_ % 4 * 4;
+    const bool exists = panel < a_.w.panels;
+    column_p_ = 0;
+    columns_[0] = exists ? a_.w.scales + at : nullptr;
+    columns_[1] = exists && a_.w.offsets ? a_.w.offsets + at : nullptr;
+    columns_[2] = exists && a_.w.sums ? a_.w.sums + at : nullptr;
   }
-  struct Taps {
-    int p, blocks;  // the next block of the tap, of so many
-  };
-  __device__ __forceinline__ static void copy_array(float (&to)[kBlocks][PackedLayout::kPanelRows], int column,
-                                                    const float*& from, int blocks, Taps taps, std::int64_t next_tap) {
-    if (!from) return;
+  // The next tap has the first one's scales and offsets again, and sums of its own.
+  __device__ __forceinline__ void copy_columns(To& to, int blocks) {
+    const std::int64_t tap_floats = a_.gathered.tap_blocks * PackedLayout::kPanelRows;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
-      if (block >= blocks) break;
-      ptx::copy_async(&to[block][column], from, true);
-      from += PackedLayout::kPanelRows;
-      if (++taps.p == taps.blocks) taps.p = 0, from += next_tap;
+      if (block >= blocks) return;
+      const bool last = ++column_p_ == a_.gathered.tap_blocks;
+      if (last) column_p_ = 0;
+#pragma unroll
+      for (int array = 0; array < To::kArrays; ++array) {
+        if (!columns_[array]) continue;
+        ptx::copy_async(&to.columns[array][lane_ / 4][block][lane_ % 4 * 4], columns_[array], true);
+        columns_[array] += PackedLayout::kPanelRows;
+        if (last) columns_[array] += array < 2 ? -tap_floats : tap_floats * (a_.w.panels - 1);
+      }
     }
   }
 
@@ -421,7 +457,12 @@ class WindowProducer {
   ToRing& pipeline_;
   Tiles<false> tiles_;
   int block_stages_, warp_, lane_;
-  WindowOrigin* origins_;  // of the rows that the warp gathers
+  int image_, tap_row_, tap_column_, channel_, p_;  // under the tap: the next channel and block
+  WindowOrigin origin_;                             // of the lane's row of the tile
+  int pixel_;                                       // under the tap; -1: none
+  int share_, panel_;                               // what is copied of the weight
+  int column_p_;
+  const float* columns_[To::kArrays];
 };
 
 }  // namespace qcore::sm90_int8_wgmma
