@@ -46,8 +46,7 @@ class Int8 {
     if constexpr (kOneBlock)
       x.run_one_block(codes, x_scales(0), shifts(0), reinterpret_cast<std::uint32_t*>(sums(0)));
     else
-      x.template run<kBlockChunks * kChunk>(codes, x_scales(0), shifts(0),
-                                                        reinterpret_cast<std::uint32_t*>(sums(0)));
+      x.template run<kBlockChunks * kChunk>(codes, x_scales(0), shifts(0), reinterpret_cast<std::uint32_t*>(sums(0)));
     ptx::copy_wait<1>();  // the scales; not the waiting weights
     __syncthreads();
     kOneBlock ? multiply_one_block() : multiply_blocks();
