@@ -11,6 +11,7 @@
 
 #include "device_arrays.h"
 #include "lut/cuda/device_elements.cuh"
+#include "lut/cuda/device_table.cuh"
 #include "lut/cuda/kernels.h"
 #include "lut/dispatch.h"
 #include "runtime/cuda/cuda_check.h"
@@ -243,6 +244,28 @@ TEST(LutCuda, DirectMap) {
       at.y.clear();
       check<LutProblem>(problem, at, run_lut_reference, run, of(t, dtype) + " direct, in place");
     }
+}
+
+// Every fp16 number as fp32, numbers beside the cuts, and any others, by the buckets of their highest bits.
+TEST(LutCuda, Buckets) {
+  static constexpr auto run = [](const LutProblem& problem) { run_lut_cuda(problem, 1000); };
+  Random random(5);
+  std::vector<float> values = all_of(DType::f16);
+  for (const float x : any_floats(random, 5000)) values.push_back(x);
+  for (const float x : {0.0f, -0.0f, 1e-45f, -1e-45f}) values.push_back(x);
+  int with_buckets = 0;
+  for (const BuiltinLut& known : builtin_luts()) {
+    if (known.range_reduction) continue;
+    const LutTable table = LutTable::builtin(known.name, false);
+    with_buckets += device_table(table.storage(), 0, 0, true).bucket_bits != 0;
+    std::vector<float> own = values;
+    for (const float cut : table.storage().cuts)
+      for (const float x : {std::nextafter(cut, -1e30f), cut, std::nextafter(cut, 1e30f)}) own.push_back(x);
+    LutProblem problem = contiguous(static_cast<std::int64_t>(own.size()));
+    problem.table = &table.storage();
+    check<LutProblem>(problem, arrays(own, DType::f32, DType::f32), run_lut_reference, run, known.name + ", buckets");
+  }
+  EXPECT_GE(with_buckets, 12);
 }
 
 TEST(LutCuda, DTypesAndPlaces) {

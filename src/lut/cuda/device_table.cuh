@@ -38,24 +38,52 @@ constexpr int kFewRecords = kFewIntervals + 1;
 constexpr int kIntervalCopies = 8;  // each takes a quarter of the banks' width: 8 lanes never meet
 constexpr std::int32_t kMaxSharedEntries = 1024;
 constexpr std::int32_t kMaxSharedBytes = 36 << 10;
+constexpr std::int32_t kMinBucketBits = 9, kMaxBucketBits = 11;
 
 struct DeviceTable {
   numerics::LutView view;  // in the device's memory
   std::int32_t entries;
   TablePlace place;
   std::int32_t copies_shift;  // 1 << copies_shift copies of each entry in shared memory: fewer lanes meet in a bank
+  // So many of a number's highest bits leave one cut at most to compare it with; 0: compare it with all of them.
+  std::int32_t bucket_bits;
   float low, high;
   float later_cuts[kFewIntervals];  // infinite beyond the last one
 
-  QCORE_INLINE std::int32_t shared_bytes() const {
-    if (place == TablePlace::memory) return 0;
+  QCORE_INLINE std::int32_t buckets_at() const {
     const std::int32_t bytes = (entries << copies_shift) * (place == TablePlace::halves ? 4 : 8);
     return static_cast<std::int32_t>(sizeof(float4)) * kFewRecords * kIntervalCopies + (bytes + 15) / 16 * 16;
   }
+  QCORE_INLINE std::int32_t shared_bytes() const {
+    if (place == TablePlace::memory) return 0;
+    return buckets_at() + (bucket_bits ? 8 << bucket_bits : 0);
+  }
 };
 
-// With up to 1 << `copies_shift` copies of each entry, 5 at most: one for each bank.
-inline DeviceTable device_table(const LutStorage& storage, int device, int copies_shift) {
+// Returns DeviceTable::bucket_bits for these cuts.
+inline std::int32_t bucket_bits_of(const float (&later_cuts)[kFewIntervals]) {
+  // Bits of cuts; of 0, which -0 is no less than, those of -0, too.
+  std::uint32_t cuts[kFewIntervals + 1];
+  int count = 0;
+  for (const float cut : later_cuts) {
+    if (cut == numerics::bits_float(numerics::kInfinityBits)) break;
+    cuts[count++] = numerics::float_bits(cut);
+    if (cut == 0.0f) cuts[count++] = 1u << 31;
+  }
+  const auto separates = [&](int bits) {
+    for (int i = 0; i < count; ++i)
+      for (int j = 0; j < i; ++j)
+        if (cuts[i] >> (32 - bits) == cuts[j] >> (32 - bits)) return false;
+    return true;
+  };
+  for (std::int32_t bits = kMinBucketBits; bits <= kMaxBucketBits; ++bits)
+    if (separates(bits)) return bits;
+  return 0;
+}
+
+// With up to 1 << `copies_shift` copies of each entry, 5 at most: one for each bank; `buckets`: with those, where cuts
+// permit it.
+inline DeviceTable device_table(const LutStorage& storage, int device, int copies_shift, bool buckets = false) {
   DeviceTable table{};
   const float* at = storage.on_device(device);
   const auto next = [&](std::int32_t count) {
@@ -80,6 +108,7 @@ inline DeviceTable device_table(const LutStorage& storage, int device, int copie
   table.place = !few ? TablePlace::memory : storage.value_dtype == DType::f16 ? TablePlace::halves : TablePlace::floats;
   table.copies_shift = table.place == TablePlace::floats && copies_shift > 4 ? 4 : copies_shift;
   while (table.copies_shift > 0 && table.shared_bytes() > kMaxSharedBytes) --table.copies_shift;
+  if (buckets && few) table.bucket_bits = bucket_bits_of(table.later_cuts);
   return table;
 }
 
@@ -117,8 +146,14 @@ struct alignas(8) FloatEntry {
   __device__ __forceinline__ void get(float& v, float& d) const { v = value, d = delta; }
 };
 
+// The numbers whose bits begin alike: the interval of the smallest one, and where the next one begins.
+struct alignas(8) Bucket {
+  float cut;
+  std::int32_t interval;
+};
+
 // One lane's look-ups in shared memory; see lut_eval.h.
-template <class Entry>
+template <class Entry, bool kBuckets = false>
 class SharedTable {
  public:
   using L = DeviceLanes;
@@ -127,7 +162,9 @@ class SharedTable {
       : table_(table),
         intervals_(reinterpret_cast<const TableInterval*>(shared) + lane % kIntervalCopies),
         entries_(entries_in(shared) + (lane & ((1 << table.copies_shift) - 1))),
-        copies_(1u << table.copies_shift) {}
+        copies_(1u << table.copies_shift),
+        buckets_(reinterpret_cast<const Bucket*>(shared + table.buckets_at())),
+        bucket_shift_(32 - table.bucket_bits) {}
 
   // By all threads of the block, of which this is `thread` of `threads`.
   __device__ static void fill(const DeviceTable& table, char* shared, int thread, int threads) {
@@ -142,16 +179,21 @@ class SharedTable {
 #pragma unroll 4
     for (int at = thread; at < table.entries << table.copies_shift; at += threads)
       entries[at] = Entry::of(table, at >> table.copies_shift);
+    auto* buckets = reinterpret_cast<Bucket*>(shared + table.buckets_at());
+#pragma unroll 1
+    for (int at = thread; table.bucket_bits && at < 1 << table.bucket_bits; at += threads)
+      buckets[at] = bucket_of(table, static_cast<std::uint32_t>(at));
   }
 
   __device__ __forceinline__ float low() const { return table_.low; }
   __device__ __forceinline__ float high() const { return table_.high; }
   __device__ __forceinline__ std::int32_t interval(float x) const {
-    // Counted in floats, which add at twice the rate at which integers do.
-    float i = 8388608.0f;
-#pragma unroll
-    for (int k = 0; k < kFewIntervals; ++k) i += x >= table_.later_cuts[k] ? 1.0f : 0.0f;
-    return static_cast<std::int32_t>(numerics::float_bits(i) - 0x4b000000u);
+    if constexpr (kBuckets) {
+      const Bucket bucket = buckets_[numerics::float_bits(x) >> bucket_shift_];
+      return bucket.interval + (x >= bucket.cut ? 1 : 0);
+    } else {
+      return interval_of(table_, x);
+    }
   }
   __device__ __forceinline__ float position(float x, std::int32_t i) const {
     const TableInterval& at = intervals_[i * kIntervalCopies];
@@ -170,11 +212,26 @@ class SharedTable {
   __device__ __forceinline__ static const Entry* entries_in(const char* shared) {
     return reinterpret_cast<const Entry*>(shared + sizeof(TableInterval) * kFewRecords * kIntervalCopies);
   }
+  __device__ __forceinline__ static std::int32_t interval_of(const DeviceTable& table, float x) {
+    // Counted in floats, which add at twice the rate at which integers do.
+    float i = 8388608.0f;
+#pragma unroll
+    for (int k = 0; k < kFewIntervals; ++k) i += x >= table.later_cuts[k] ? 1.0f : 0.0f;
+    return static_cast<std::int32_t>(numerics::float_bits(i) - 0x4b000000u);
+  }
+  __device__ __forceinline__ static Bucket bucket_of(const DeviceTable& table, std::uint32_t index) {
+    const std::uint32_t first = index << (32 - table.bucket_bits);
+    const std::uint32_t smallest = first >> 31 ? first | ((1u << (32 - table.bucket_bits)) - 1) : first;
+    const std::int32_t i = interval_of(table, numerics::bits_float(smallest));
+    return {i < kFewIntervals ? table.later_cuts[i] : numerics::bits_float(numerics::kInfinityBits), i};
+  }
 
   const DeviceTable& table_;
   const TableInterval* intervals_;
   const Entry* entries_;
   std::uint32_t copies_;
+  const Bucket* buckets_;
+  int bucket_shift_;
 };
 
 // Look-ups in the device's memory, of tables of any size.
@@ -198,10 +255,14 @@ __device__ __forceinline__ void fill_table(const DeviceTable& table, char* share
   if (table.place == TablePlace::floats) SharedTable<FloatEntry>::fill(table, shared, thread, threads);
 }
 
-// Runs function(look-ups).
-template <class Function>
+// Runs function(look-ups). kBuckets: the table may have some.
+template <bool kBuckets = false, class Function>
 __device__ __forceinline__ void with_table(const DeviceTable& table, const char* shared, int lane,
                                            const Function& function) {
+  if constexpr (kBuckets) {
+    if (table.place == TablePlace::halves && table.bucket_bits)
+      return function(SharedTable<HalfEntry, true>(table, shared, lane));
+  }
   if (table.place == TablePlace::halves)
     function(SharedTable<HalfEntry>(table, shared, lane));
   else if (table.place == TablePlace::floats)

@@ -26,10 +26,15 @@ struct Arguments {
   std::int64_t count;
 };
 
+// Whether tables may have buckets. Those of reductions have cuts that are too close.
+template <Reduction kReduction, DType kDType>
+constexpr bool kHasBuckets = kReduction == Reduction::none && kDType == DType::f32;
+
 // x and y contiguous, aligned and of one dtype. A thread reads elements before it writes them, and no other thread
-// does: x may be y.
-template <Reduction kReduction, DType kDType, class Table>
-__device__ __forceinline__ void map_vectors(const Arguments& a, const Table& table) {
+// does: x may be y. with_table_made(function), which runs function(look-ups), may make them while the first elements
+// are on their way.
+template <Reduction kReduction, DType kDType, class WithTable>
+__device__ __forceinline__ void map_vectors(const Arguments& a, const WithTable& with_table_made) {
   using V = Vector<kDType>;
   constexpr int kVectors = 8 / V::kCount;  // in flight, of what registers hold
   // The next vectors are on their way while these are looked up, if registers suffice for it.
@@ -45,38 +50,46 @@ __device__ __forceinline__ void map_vectors(const Arguments& a, const Table& tab
   };
   uint4 words[kVectors] = {}, next[kVectors] = {};
   load(first, words);
-  for (std::int64_t at = first; at < vectors; at += kVectors * threads) {
-    if constexpr (kAhead) load(at + kVectors * threads, next);
+  with_table_made([&](const auto& table) {
+    for (std::int64_t at = first; at < vectors; at += kVectors * threads) {
+      if constexpr (kAhead) load(at + kVectors * threads, next);
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (at + v * threads >= vectors) continue;
-      float values[V::kCount];
-      V::unpack(words[v], values);
+      for (int v = 0; v < kVectors; ++v) {
+        if (at + v * threads >= vectors) continue;
+        float values[V::kCount];
+        V::unpack(words[v], values);
 #pragma unroll
-      for (int i = 0; i < V::kCount; ++i) values[i] = numerics::lut_eval<kReduction, DeviceLanes>(values[i], table);
-      y[at + v * threads] = V::pack(values);
+        for (int i = 0; i < V::kCount; ++i) values[i] = numerics::lut_eval<kReduction, DeviceLanes>(values[i], table);
+        y[at + v * threads] = V::pack(values);
+      }
+      if constexpr (kAhead) {
+#pragma unroll
+        for (int v = 0; v < kVectors; ++v) words[v] = next[v];
+      } else {
+        load(at + kVectors * threads, words);
+      }
     }
-    if constexpr (kAhead) {
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) words[v] = next[v];
-    } else {
-      load(at + kVectors * threads, words);
-    }
-  }
-  const std::int64_t last = vectors * V::kCount + first;
-  if (last < a.count)
-    store_float(a.problem.y, kDType, last,
-                numerics::lut_eval<kReduction, DeviceLanes>(load_float(a.problem.x, kDType, last), table));
+    const std::int64_t last = vectors * V::kCount + first;
+    if (last < a.count)
+      store_float(a.problem.y, kDType, last,
+                  numerics::lut_eval<kReduction, DeviceLanes>(load_float(a.problem.x, kDType, last), table));
+  });
 }
 
 template <Reduction kReduction, DType kDType>
 __global__ void __launch_bounds__(kThreadsFor<kReduction>, kBlocksPerMultiprocessor)
     lut_kernel(const __grid_constant__ Arguments a) {
-  char* shared = dynamic_shared();
-  fill_table(a.table, shared, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
-  __syncthreads();
-  with_table(a.table, shared, static_cast<int>(threadIdx.x) % kWarpSize,
-             [&](const auto& table) { map_vectors<kReduction, kDType>(a, table); });
+  const auto made = [&](const auto& run) {
+    char* shared = dynamic_shared();
+    fill_table(a.table, shared, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
+    __syncthreads();
+    with_table<kHasBuckets<kReduction, kDType>>(a.table, shared, static_cast<int>(threadIdx.x) % kWarpSize, run);
+  };
+  // Of 16-bit elements a vector holds twice as many, whose registers are wanted for the table at first.
+  if constexpr (kDType == DType::f32)
+    map_vectors<kReduction, kDType>(a, made);
+  else
+    made([&](const auto& table) { map_vectors<kReduction, kDType>(a, [&](const auto& run) { run(table); }); });
 }
 
 // Any strides and dtypes.
@@ -181,21 +194,22 @@ const char* lut_cuda_unsupported_reason(const LutProblem& problem) {
   return problem.device.type == DeviceType::cuda ? nullptr : "it runs on CUDA devices";
 }
 
-void run_lut_cuda(const LutProblem& problem, std::int64_t direct_elements) {
+void run_lut_cuda(const LutProblem& problem, std::int64_t many_elements) {
   const std::int64_t count = problem.size();
   if (count == 0) return;
   const int device = problem.device.index;
   DeviceGuard guard(device);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
-  const DeviceTable table = device_table(*problem.table, device, copies_shift_for(count));
-  const bool direct = count >= direct_elements && problem.x_dtype != DType::f32 && takes_vectors(problem) &&
-                      most_shared_bytes(device) >= kLut16Bytes;
+  const bool many = count >= many_elements && takes_vectors(problem), wide = problem.x_dtype == DType::f32;
+  const bool buckets = many && wide && static_cast<Reduction>(problem.table->reduction) == Reduction::none;
+  const DeviceTable table = device_table(*problem.table, device, copies_shift_for(count), buckets);
+  const bool direct = many && !wide && most_shared_bytes(device) >= kLut16Bytes;
   if (direct)
     run_lut16(lut16(problem, table), problem.x, problem.y, count, device, stream);
   else
     evaluate(problem, table, stream);
 }
 
-void run_lut_cuda(const LutProblem& problem) { run_lut_cuda(problem, kDirectElements); }
+void run_lut_cuda(const LutProblem& problem) { run_lut_cuda(problem, kManyElements); }
 
 }  // namespace qcore
