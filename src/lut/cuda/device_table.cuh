@@ -108,7 +108,7 @@ inline DeviceTable device_table(const LutStorage& storage, int device, int copie
   table.place = !few ? TablePlace::memory : storage.value_dtype == DType::f16 ? TablePlace::halves : TablePlace::floats;
   table.copies_shift = table.place == TablePlace::floats && copies_shift > 4 ? 4 : copies_shift;
   while (table.copies_shift > 0 && table.shared_bytes() > kMaxSharedBytes) --table.copies_shift;
-  if (buckets && few) table.bucket_bits = bucket_bits_of(table.later_cuts);
+  if (buckets && table.place == TablePlace::halves) table.bucket_bits = bucket_bits_of(table.later_cuts);
   return table;
 }
 
@@ -166,23 +166,33 @@ class SharedTable {
         buckets_(reinterpret_cast<const Bucket*>(shared + table.buckets_at())),
         bucket_shift_(32 - table.bucket_bits) {}
 
-  // By all threads of the block, of which this is `thread` of `threads`.
+  // By all threads of the block, of which this is `thread` of `threads`. Loads of different threads, and what needs
+  // none, come in front of the copies.
   __device__ static void fill(const DeviceTable& table, char* shared, int thread, int threads) {
     auto* intervals = reinterpret_cast<TableInterval*>(shared);
+    auto* entries = const_cast<Entry*>(entries_in(shared));
+    Entry entry{};
+    if (thread < table.entries) entry = Entry::of(table, thread);
 #pragma unroll 1
-    for (int at = thread; at < kFewRecords * kIntervalCopies; at += threads) {
+    for (int at = threads - 1 - thread; at < kFewRecords * kIntervalCopies; at += threads) {
       const int i = at / kIntervalCopies;
       if (i <= table.view.intervals)
         intervals[at] = {table.view.cuts[i], table.view.scales[i], table.view.lengths[i], behind(table.view.firsts[i])};
     }
-    auto* entries = const_cast<Entry*>(entries_in(shared));
-#pragma unroll 4
-    for (int at = thread; at < table.entries << table.copies_shift; at += threads)
-      entries[at] = Entry::of(table, at >> table.copies_shift);
-    auto* buckets = reinterpret_cast<Bucket*>(shared + table.buckets_at());
+    if constexpr (kBuckets) {
+      auto* buckets = reinterpret_cast<Bucket*>(shared + table.buckets_at());
 #pragma unroll 1
-    for (int at = thread; table.bucket_bits && at < 1 << table.bucket_bits; at += threads)
-      buckets[at] = bucket_of(table, static_cast<std::uint32_t>(at));
+      for (int at = thread; table.bucket_bits && at < 1 << table.bucket_bits; at += threads)
+        buckets[at] = bucket_of(table, static_cast<std::uint32_t>(at));
+    }
+    const int copies = 1 << table.copies_shift;
+#pragma unroll 1
+    for (int q = thread; q < table.entries; q += threads) {
+      if (q != thread) entry = Entry::of(table, q);
+      // Neighboring threads begin with different copies, which lie in different banks.
+#pragma unroll 4
+      for (int i = 0; i < copies; ++i) entries[(q << table.copies_shift) + ((q + i) & (copies - 1))] = entry;
+    }
   }
 
   __device__ __forceinline__ float low() const { return table_.low; }
@@ -249,13 +259,14 @@ class MemoryTable : public numerics::LutView {
   }
 };
 
-// Called by all threads; the block synchronizes before the table is used.
+// Called by all threads; the block synchronizes before the table is used. kBuckets: the table may have some.
+template <bool kBuckets = false>
 __device__ __forceinline__ void fill_table(const DeviceTable& table, char* shared, int thread, int threads) {
-  if (table.place == TablePlace::halves) SharedTable<HalfEntry>::fill(table, shared, thread, threads);
+  if (table.place == TablePlace::halves) SharedTable<HalfEntry, kBuckets>::fill(table, shared, thread, threads);
   if (table.place == TablePlace::floats) SharedTable<FloatEntry>::fill(table, shared, thread, threads);
 }
 
-// Runs function(look-ups). kBuckets: the table may have some.
+// Runs function(look-ups).
 template <bool kBuckets = false, class Function>
 __device__ __forceinline__ void with_table(const DeviceTable& table, const char* shared, int lane,
                                            const Function& function) {

@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(kThreadsFor<kReduction>, kBlocksPerMultiproces
     lut_kernel(const __grid_constant__ Arguments a) {
   const auto made = [&](const auto& run) {
     char* shared = dynamic_shared();
-    fill_table(a.table, shared, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
+    fill_table<kHasBuckets<kReduction, kDType>>(a.table, shared, static_cast<int>(threadIdx.x),
+                                                static_cast<int>(blockDim.x));
     __syncthreads();
     with_table<kHasBuckets<kReduction, kDType>>(a.table, shared, static_cast<int>(threadIdx.x) % kWarpSize, run);
   };
