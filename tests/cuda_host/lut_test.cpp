@@ -265,7 +265,7 @@ TEST(LutCuda, Buckets) {
     problem.table = &table.storage();
     check<LutProblem>(problem, arrays(own, DType::f32, DType::f32), run_lut_reference, run, known.name + ", buckets");
   }
-  EXPECT_GE(with_buckets, 12);
+  EXPECT_EQ(with_buckets, 15);
 }
 
 TEST(LutCuda, DTypesAndPlaces) {
