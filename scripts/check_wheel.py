@@ -19,7 +19,7 @@ from elftools.elf.elffile import ELFFile
 
 ROOT = Path(__file__).resolve().parents[1]
 TAGS = "cp311-abi3-"
-MAX_BYTES = {"cpu": 4_000_000, "cuda": 27_000_000}
+MAX_BYTES = {"cpu": 4_000_000, "cuda": 18_000_000}
 PACKAGE = {"py.typed", "_core.abi3.so", "_core.pyi", "lib/libqcore.so", "demo/digits.safetensors"}
 CMAKE = {"qcoreConfig.cmake", "qcoreConfigVersion.cmake", "qcoreTargets.cmake", "qcoreTargets-release.cmake"}
 DIST_INFO = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}

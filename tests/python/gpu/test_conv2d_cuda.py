@@ -272,7 +272,7 @@ def test_into_a_piece_of_a_larger_array():
     memory = torch.full((2, 40, 11, 9), 7.0, device="cuda")
     out = memory[:, 3:36, 1:10, 1:8]
     for kernel in ("sm90_int8_implicit_gemm", "sm80_int8_implicit_gemm", "simt"):
-        if takes(kernel, "3x3", "int8", "channels_first"):
+        if takes(kernel, "3x3", "int8", "channels_first", "symmetric"):
             assert conv_calls.run(kernel, torch.from_numpy(x).cuda(), weight.to("cuda"), padding=1, out=out) is out
             assert_same_bits(out, expected)
             out.fill_(7)
