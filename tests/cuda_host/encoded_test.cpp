@@ -216,8 +216,7 @@ void check(const Form& form, const Call& c) {
   const bool odd = form.block_size < 128 && form.block_size % 16 != 0 && c.k > form.block_size;
   const bool integer = c.compute == ComputeMode::int8 || c.compute == ComputeMode::int8_asym;
   const bool takes = integer && !odd;
-  ASSERT_EQ(!sm75_gemv_encoded_unsupported_reason(problem), takes && c.m <= (form.block_size == 16 ? 4 : 8))
-      << form.name;
+  ASSERT_EQ(!sm75_gemv_encoded_unsupported_reason(problem), takes && c.m <= 8) << form.name;
   // Before compute capability 8.0 it takes more rows of short blocks; its code is the same on all.
   if (takes && c.m <= (form.block_size == 16 ? 128 : 8)) run("gemv_encoded", run_sm75_gemv_encoded);
   ASSERT_EQ(simt_unsupported_reason(problem), nullptr);

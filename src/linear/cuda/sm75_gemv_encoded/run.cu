@@ -15,9 +15,8 @@ using namespace gemv_encoded;
 
 // Parameters of two panels that are copied into shared memory; more of them are read where they are.
 constexpr std::int64_t kMaxParameterBytes = 40 << 10;
-// Limits for weights in blocks of 16. With 8 rows of 4096 x 4096 sm80_int8_mma takes 31 us and this kernel 46 (H100).
-// Before 8.0 more rows take several launches, because only simt and sm75_int8_sliced take them otherwise.
-constexpr std::int64_t kMostRowsOfShortBlocks = 4, kMostBefore80 = 128;
+// Before 8.0 weights in blocks of 16 take several launches, because only simt and sm75_int8_sliced take them otherwise.
+constexpr std::int64_t kMostBefore80 = 128;
 
 bool has_short_blocks(const PackedLayout& layout) {
   const std::int64_t g = layout.block_size;
@@ -138,8 +137,8 @@ const char* sm75_gemv_encoded_unsupported_reason(const LinearProblem& problem) {
     return "it computes int8 and int8_asym only";
   const PackedLayout& layout = weight.layout;
   const int capability = compute_capability(problem.device.index);
-  if (problem.m > (layout.block_size != 16 ? kMaxRows : capability < 80 ? kMostBefore80 : kMostRowsOfShortBlocks))
-    return "it takes M up to 8; with blocks of 16 up to 4, or before compute capability 8.0 up to 128";
+  if (problem.m > (layout.block_size == 16 && capability < 80 ? kMostBefore80 : kMaxRows))
+    return "it takes M up to 8; with blocks of 16 before compute capability 8.0 up to 128";
   const WeightEncoding& encoding = weight.encoded->encoding;
   if (encoding.has_codebook && encoding.bits != 4) return "it takes codebooks of 4 bits";
   if (layout.blocks() > 1 && !has_short_blocks(layout) && layout.block_size % kSpan)
