@@ -15,6 +15,8 @@ _ITERATIONS = 200
 _FUNCTION = re.compile(r"[0-9a-f]+ <(.*)>:$")
 _INSTRUCTION = re.compile(r"\s*([0-9a-f]+):\t(\S+)\s*(.*)$")
 _BRANCH = re.compile(r"b\.\w+|cbn?z|tbn?z|b")
+# Rows, then panels of 16 columns or, from 8 on, columns, and bits.
+_HALF_PANEL = 8
 _TILE = re.compile(r"(\w+Tile)<(?:[^<>]|<[^<>]*>)*?(\d+), (\d+), (\d+)>::run")
 
 
@@ -39,9 +41,9 @@ class Loop:
     @property
     def name(self) -> str:
         """The tile that the loop belongs to, as `IntegerTile 5x16 w8`, or the function's name."""
-        match = _TILE.search(self.function)
-        if match:
-            return f"{match[1]} {match[2]}x{16 * int(match[3])} w{match[4]}"
+        match, tile = _TILE.search(self.function), self.tile
+        if match and tile:
+            return f"{match[1]} {tile[0]}x{tile[1]} w{match[4]}"
         plain = re.split(r"[<(]", self.function.replace("(anonymous namespace)::", ""))[0]
         return re.split(r"::|\s", plain)[-1]
 
@@ -70,7 +72,10 @@ class Loop:
     def tile(self) -> tuple[int, int] | None:
         """Rows and columns of the tile that the loop belongs to, and None for other functions."""
         match = _TILE.search(self.function)
-        return (int(match[2]), 16 * int(match[3])) if match else None
+        if not match:
+            return None
+        rows, width = int(match[2]), int(match[3])
+        return rows, width if width >= _HALF_PANEL else 16 * width
 
     def block(self, size: int) -> str | None:
         """Return the text of a block of ``size`` along K, promotion included, or None for what is no tile of blocks."""
@@ -98,8 +103,8 @@ def _target(instruction: Instruction) -> int | None:
 def _path(instructions: Sequence[Instruction], end: int) -> tuple[Instruction, ...]:
     """Return what runs of a piece of a loop that ends at an address.
 
-    Branches that stay in the loop are taken, since they leave out what a call may ask for: offsets, sums of a weight.
-    Branches out of it are not: other types of scales, other shapes.
+    Branches that stay in the piece are taken, since they leave out what a call may ask for: offsets, sums of a weight.
+    Branches out of it are not: other types of scales, other shapes, no step at all.
     """
     taken, skip_to = [], 0
     for instruction in instructions:
@@ -119,8 +124,8 @@ def _around(instructions: Sequence[Instruction], begin: int, end: int) -> tuple[
     for last in range(end + 1, len(instructions)):
         first = places.get(_target(instructions[last]) or -1)
         if first is not None and first < begin:
-            address = instructions[last].address
-            return _path(instructions[first:begin], address), _path(instructions[end + 1 : last], address)
+            inner, address = instructions[begin].address, instructions[last].address
+            return _path(instructions[first:begin], inner), _path(instructions[end + 1 : last], address)
     return (), ()
 
 

@@ -4,6 +4,8 @@
 #include <iostream>
 #include <limits>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "reference_results.h"
 #include "support.h"
@@ -55,6 +57,26 @@ TEST(Linear, EveryKernelGivesTheReferencesBits) {
     }
 }
 
+// A tile alone reads a weight as it is stored; several may share what one of them has made of it.
+TEST(Linear, EveryNumberOfRowsGivesTheReferencesBits) {
+  const std::int64_t n = 33;
+  for (std::int64_t m = 1; m <= 20; ++m)
+    for (const Depth& depth : {Depth{100, 36}, Depth{257, 128}, Depth{300, 300}})
+      for (WeightCase form : kForms) {
+        form.block_size = depth.block;
+        const auto w = random_weight(n, depth.k, form);
+        const auto x = normal_values(m * depth.k, 21);
+        for (const ComputeMode compute : {ComputeMode::int8, ComputeMode::int8_asym}) {
+          const auto expected = linear_on("reference", x, m, w, computing(compute));
+          for (const std::string& kernel : available_cpu_kernels()) {
+            if (!takes(kernel, compute) || kernel == "reference") continue;
+            EXPECT_TRUE(same_bits(linear_on(kernel, x, m, w, computing(compute)), expected))
+                << kernel << " " << text_of(m, n, depth, form, compute);
+          }
+        }
+      }
+}
+
 TEST(Linear, OutliersConstantsAndZerosGiveTheReferencesBits) {
   const std::int64_t m = 6, n = 20, k = 160;
   for (WeightCase form : kForms) {
@@ -104,20 +126,31 @@ TEST(Linear, LongRowsGiveTheReferencesBits) {
     }
 }
 
-// Codes at the ends of their ranges: the largest products and sums that can occur.
+// Codes at the ends of their ranges: the largest products and sums that can occur. Tiles of NEON convert sums otherwise
+// for blocks of up to 128 codes of 8 bits and 2048 of 4 bits; 16 rows are several tiles.
 TEST(Linear, ExtremeCodesGiveTheReferencesBits) {
-  const std::int64_t m = 3, n = 17;
-  for (const Depth& depth : {Depth{512, 512}, Depth{8192, 8192}, Depth{65536, 65536}}) {
+  const std::int64_t n = 17;
+  for (const auto& [depth, m] : std::vector<std::pair<Depth, std::int64_t>>{{{128, 128}, 7},
+                                                                            {{256, 128}, 16},
+                                                                            {{256, 256}, 7},
+                                                                            {{512, 512}, 3},
+                                                                            {{2048, 2048}, 16},
+                                                                            {{4096, 4096}, 7},
+                                                                            {{8192, 8192}, 3},
+                                                                            {{65536, 65536}, 3}}) {
     for (const int bits : {4, 8}) {
       const int lowest = -(1 << (bits - 1));
       std::vector<std::int8_t> codes(n * depth.k, static_cast<std::int8_t>(lowest));
       for (std::int64_t i = 0; i < depth.k; ++i) codes[i] = static_cast<std::int8_t>(-lowest - 1);
-      const std::vector<float> ones(n, 1.0f);
-      const TensorView parameters(ones.data(), DType::f32, {n, 1});
+      const std::int64_t blocks = depth.k / depth.block;
+      const std::vector<float> ones(n * blocks, 1.0f);
+      const TensorView parameters(ones.data(), DType::f32, {n, blocks});
       const auto w = QuantizedTensor::from_parts(TensorView(codes.data(), DType::i8, {n, depth.k}), parameters,
                                                  &parameters, bits, depth.block);
       std::vector<float> x(m * depth.k, 1.0f);
-      for (std::int64_t i = 0; i < depth.k; ++i) x[i] = -1.0f, x[depth.k + i] = i ? -1.0f : 1.0f;
+      for (std::int64_t row = 0; row < m; ++row)
+        for (std::int64_t i = 0; i < depth.k; ++i)
+          if (row % 3 == 0 || (row % 3 == 1 && i > 0)) x[row * depth.k + i] = -1.0f;
       for (const ComputeMode compute : kComputes) {
         const auto expected = linear_on("reference", x, m, w, computing(compute));
         for (const std::string& kernel : available_cpu_kernels()) {

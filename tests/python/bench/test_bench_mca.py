@@ -84,6 +84,16 @@ def test_a_block_is_what_runs_without_what_a_call_may_ask_for():
     assert all(other.block(8) is None for other in loops.loops(DISASSEMBLY))
 
 
+def test_a_block_has_at_least_a_step():
+    (loop,) = loops.loops(BLOCK.replace(f"cbz	x2, 10c <{TILE}+0xc>", f"b.le	120 <{TILE}+0x20>"))
+    assert [line.operands for line in loop.before] == ["q0, [x1]", "q1, [x2]"]
+
+
+def test_a_tile_has_panels_or_columns():
+    (loop,) = loops.loops(BLOCK.replace("1, 1, 8>", "4, 8, 8>").replace("IntegerTile", "RegisterTile"))
+    assert (loop.name, loop.tile) == ("RegisterTile 4x8 w8", (4, 8))
+
+
 @pytest.fixture
 def one_row(monkeypatch):
     """Let llvm-mca take two cycles for each instruction of a block and one for those of a peak."""

@@ -1,6 +1,6 @@
 #include <arm_neon.h>
 
-#include "gemm/cpu/tile_integer.h"
+#include "gemm/cpu/neon/register_tile.h"
 #include "simd/vector_neon.h"
 
 // Dot products of stored weight codes with activations' codes by SDOT; what the members mean: tile_integer.h.
@@ -18,6 +18,10 @@ struct DotSmallBytes {
     memcpy(&four, a, 4);
     asm("sdot %0.4s, %1.16b, %2.4b[0]" : "+w"(acc) : "w"(w), "w"(four));
   }
+  QCORE_NUMERIC void multiply_two(int32x4_t& acc, const Weights (&w)[2], int8x8_t codes) {
+    asm("sdot %0.4s, %1.16b, %2.4b[0]" : "+w"(acc) : "w"(w[0]), "w"(codes));
+    asm("sdot %0.4s, %1.16b, %2.4b[1]" : "+w"(acc) : "w"(w[1]), "w"(codes));
+  }
 };
 
 struct DotBytes : DotSmallBytes {
@@ -26,9 +30,15 @@ struct DotBytes : DotSmallBytes {
   }
 };
 
+struct Tiles : SignedIntegerTiles<Neon, DotBytes, DotSmallBytes, 2> {
+  template <int Rows, int Panels>
+  using W8 = DotTile<DotBytes, Rows, Panels, 8>;
+  template <int Rows, int Panels>
+  using W4 = DotTile<DotSmallBytes, Rows, Panels, 4>;
+};
+
 }  // namespace
 
-extern const BlockKernels kInt8NeonDotprod =
-    block_kernels<SignedIntegerTiles<Neon, DotBytes, DotSmallBytes, 2>, 5, 1, 5>(kRowsNeon);
+extern const BlockKernels kInt8NeonDotprod = block_kernels<Tiles, 7, 1, 7>(kRowsNeon);
 
 }  // namespace qcore
