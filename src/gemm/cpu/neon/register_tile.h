@@ -185,6 +185,8 @@ QCORE_INLINE bool has_small_sums(const BlockTileArguments& t) {
 
 template <class Dot, int Rows, int Columns, int Bits>
 struct RegisterTile {
+  static_assert(Dot::kMaxBlock >= kLongestBlock, "sums of a block fit in int32");
+
   static void run(const BlockTileArguments& t) {
     constexpr int kVectors = Columns / Neon::kLanes;
     for_each_part<Columns>(t, [](const BlockTileArguments& part, int) QCORE_UNROLLED {
