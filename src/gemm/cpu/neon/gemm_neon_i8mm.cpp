@@ -28,7 +28,7 @@ struct DotBytes {
 
 // For fewer rows USMMLA gains nothing over USDOT: it multiplies pairs of rows.
 template <int Rows, int Panels, int Bits>
-using Tile = std::conditional_t<(Rows < 4), DotTile<DotBytes, Rows, Panels, Bits>, PairedTile<Rows, 8, Bits>>;
+using Tile = typename Choice<(Rows < 4), DotTile<DotBytes, Rows, Panels, Bits>, PairedTile<Rows, 8, Bits>>::Type;
 
 struct Tiles : IntegerTiles<Neon, DotBytes, 8, 4, EncodedTile<Neon, DotBytes, 2, 1>> {
   template <int Rows, int Panels>

@@ -2,8 +2,6 @@
 
 #include <arm_neon.h>
 
-#include <type_traits>
-
 #include "gemm/cpu/tile_integer.h"
 #include "simd/vector_neon.h"
 
@@ -198,10 +196,20 @@ struct RegisterTile {
   }
 };
 
+// std::conditional, whose header code for one instruction set does not include.
+template <bool First, class A, class B>
+struct Choice {
+  using Type = A;
+};
+template <class A, class B>
+struct Choice<false, A, B> {
+  using Type = B;
+};
+
 // Memory decides how fast tiles of fewer rows are.
 template <class Dot, int Rows, int Panels, int Bits>
-using DotTile = std::conditional_t<(Rows < 3), IntegerTile<Neon, Dot, Rows, Panels, Bits>,
-                                   RegisterTile<Dot, Rows, (Rows > 3 ? 8 : 16), Bits>>;
+using DotTile = typename Choice<(Rows < 3), IntegerTile<Neon, Dot, Rows, Panels, Bits>,
+                                RegisterTile<Dot, Rows, (Rows > 3 ? 8 : 16), Bits>>::Type;
 
 }  // namespace
 }  // namespace qcore
