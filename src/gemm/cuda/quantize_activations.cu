@@ -272,7 +272,8 @@ __host__ __device__ inline bool needs_sums(const QuantizedRows<std::int8_t>& out
 }
 
 // Short blocks: a few lanes share one, a power of two of which the last ones may have nothing to do. A thread block
-// takes 1 << row_shift threads' runs of a row, and as many rows as it has threads for.
+// takes 1 << row_shift threads' runs of a row, and as many rows as it has threads for: several in a warp if they are
+// short.
 template <int kMode>
 __global__ void __launch_bounds__(kThreads, 4)
     quantize_aligned_kernel(const __grid_constant__ Arguments<std::int8_t> a, int row_shift, int lanes_shift) {
@@ -282,16 +283,18 @@ __global__ void __launch_bounds__(kThreads, 4)
   const int run = static_cast<int>(blockIdx.x) * row_threads + (thread & (row_threads - 1));
   const int p = run >> lanes_shift, first = kRun * (run & (lanes - 1));  // in the block
   const std::int64_t k = p * a.block_size + first;
-  const bool exists = p < out.blocks && first < out.padded_block, valid = exists && k < a.k;
-  const bool stored = out.plain.codes.data ? valid : exists;
+  const bool exists = p < out.blocks && first < out.padded_block;
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * (kThreads >> row_shift) + (thread >> row_shift);
-       row < out.rows; row += static_cast<std::int64_t>(gridDim.y) * (kThreads >> row_shift)) {
+       row - (thread >> row_shift) < out.rows; row += static_cast<std::int64_t>(gridDim.y) * (kThreads >> row_shift)) {
+    // All lanes of a warp go on to the end, for they reduce together.
+    const bool valid = exists && k < a.k && row < out.rows;
+    const bool stored = out.plain.codes.data ? valid : exists && row < out.rows;
     float values[1][kRun];
     const std::uint32_t magnitude = load_runs(a.x, row_offset(a.x, a.first_row + row) + k, 0, valid ? 1 : 0, values);
     Extremes of;
     if (valid) add_run<kMode>(of, values[0], magnitude);
     reduce<kMode>(of, lanes);
-    const BlockTerms terms = terms_of<kMode>(a, row, p < out.blocks ? p : 0, of);
+    const BlockTerms terms = terms_of<kMode>(a, row < out.rows ? row : 0, p < out.blocks ? p : 0, of);
     ptx::wait_for_earlier_kernels();  // see QuantizedRows::overlap; behind the loop it would cost registers
     std::uint32_t words[kRun / 4] = {};
     std::int32_t sum = 0;
@@ -308,7 +311,7 @@ __global__ void __launch_bounds__(kThreads, 4)
 bool clamps(int mode) { return mode == numerics::kActivationInt8Asym || mode == numerics::kActivationInt8Fixed; }
 
 void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
-  int lanes_shift = 0, row_shift = 5;
+  int lanes_shift = 0, row_shift = 0;
   while (kRun << lanes_shift < a.out.padded_block) ++lanes_shift;
   const std::int64_t runs = a.out.blocks << lanes_shift;
   while (1 << row_shift < kThreads && 1 << row_shift < runs) ++row_shift;
