@@ -114,8 +114,8 @@ def others_gpu() -> str:
         peer = torch_row(case)
         assert peer is not None
         rows.append(_compared("`QuantGRU`, 8 bits, H200", problem, named(case, "qcore"), peer, 1e3))
-    for case, problem in _chosen("h200/lut", {"silu float32 16777216": _LUT["silu fp32 16777216"]}):
-        rows.append(_compared("`lut`, H200", problem, named(case, "qcore"), named(case, "torch"), 1e3))
+    for case, problem in _chosen("h100/lut", {"silu float32 16777216": _LUT["silu fp32 16777216"]}):
+        rows.append(_compared("`lut`, H100", problem, named(case, "qcore"), named(case, "torch"), 1e3))
     sizes = {"batch 1": "shape of an 8B Llama, 1 row", "batch 32": "shape of an 8B Llama, 32 rows"}
     for case, problem in _chosen("h100/decoder", sizes):
         best = next(row for row in case.rows if row.ours)
