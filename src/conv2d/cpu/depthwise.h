@@ -4,7 +4,7 @@
 
 namespace qcore {
 
-// What depthwise tiles take beside the others.
+// The arguments of depthwise tiles, those of all tiles among them.
 struct DepthwiseTileArguments : BlockTileArguments {
   const float* weights;  // one per channel and tap
   std::int64_t weights_tap, weights_panel;

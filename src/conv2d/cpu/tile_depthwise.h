@@ -79,7 +79,8 @@ struct Depthwise {
     QCORE_NUMERIC Float load(const Item* x) { return V::load_bfloat(x); }
   };
 
-  // What of x is kept: itself, for float activations; sA * sB; that and sA * sumA; or what int8_asym makes of it.
+  // Packing keeps the values of x, for float activations; or sA * sB; or that and sA * sumA; or the offsets oA that
+  // int8_asym gives blocks of one value.
   enum Kept { Values, Factors, ScaledSums, Offsets };
 
   struct Constants {

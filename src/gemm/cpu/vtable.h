@@ -119,7 +119,7 @@ struct ExpandedParameters {
   bool negated;
 };
 
-// What all products of a vector set share, compiled once for it.
+// The functions that all products of a vector set share, compiled once for it.
 struct RowFunctions {
   // Converts `count` contiguous elements (fp16 or bf16) to fp32.
   void (*widen)(const void* data, int dtype, std::int64_t count, float* out);

@@ -76,7 +76,7 @@ struct PairedBlocks {
 
   static constexpr int second(int pair) { return 2 * pair + 1 < Rows ? 2 * pair + 1 : 2 * pair; }
 
-  // As add_blocks().
+  // Adds the products of all taps and blocks, as add_blocks() does for other tiles.
   QCORE_NUMERIC void add_taps(const BlockTileArguments& t, int column, Float (&y)[kPairs][kVectors]) {
     const std::int64_t first_step = t.first_block * t.block_steps;
     const std::uint8_t* codes = Decoded ? static_cast<const std::uint8_t*>(t.decoded) : t.codes;

@@ -373,7 +373,7 @@ class Gemv {
       add_blocks<false>(round, used);
   }
 
-  // What four neighboring blocks add to an output.
+  // The terms that four neighboring blocks add to an output.
   struct Terms {
     float products[kFour], scales[kFour], offsets[kFour], x_scales[kFour], x_sums[kFour], x_offsets[kFour];
     std::int32_t stored_sums[kFour];  // of the weight's codes

@@ -33,7 +33,8 @@ struct Parameters {
 
 // Dynamic shared memory, in bytes.
 struct SharedLayout {
-  // Of x quantized here: scales [rows, scale_stride], sums of codes [P, rows], their products [rows, scale_stride].
+  // Where the arrays of x lie that is quantized here: scales [rows, scale_stride], sums of codes [P, rows], and the
+  // products of both [rows, scale_stride].
   int x_scales_at, sums_at, scaled_sums_at;
   int slots_at;  // [2][slots / 4][lines][32][4] words
   int lines;     // of a slot: a sum for each row, scales, offsets, sums of the weight's codes
