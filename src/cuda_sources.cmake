@@ -60,6 +60,7 @@ set(QCORE_CUDA_SM80
     gemm/cuda/sm80_float_mma/f16.cu
     gemm/cuda/sm80_float_mma/f32.cu
     gemm/cuda/sm80_int8_mma16/run.cu
+    linear/cuda/sm80_float_mma/few_rows.cu
     linear/cuda/sm80_int8_mma/run.cu
     linear/grouped/cuda/sm80_int8_mma.cu)
 set(QCORE_CUDA_SM90A

@@ -38,6 +38,7 @@ OWN_KERNELS = {
     "embedding_encoded_kernel": 1,
     "expand_codes_kernel": 7,
     "expand_parameters_kernel": 1,
+    "sm80_float_gemv_kernel": 8,
     "sm80_float_mma_kernel": 90,
     "sm80_int8_mma_kernel": 44,
     "sm80_int8_mma16_kernel": 14,
@@ -91,6 +92,7 @@ OWN_KERNELS = {
 }
 NOT_FOR = {
     "sm_75": {
+        "sm80_float_gemv_kernel",
         "sm80_float_mma_kernel",
         "sm80_int8_mma_kernel",
         "sm80_int8_mma16_kernel",
@@ -119,14 +121,15 @@ MEANT = {
     "awq_pack_codes_kernel": ("STG*.128",),
     "awq_rows_kernel": ("LOP3", "HFMA2", "STG*.128"),
     "lut16_kernel": ("LDG*.128", "STG*.128", "LDS*U16"),
+    "sm80_float_gemv_kernel": ("HMMA.16816.F32", "LDG*.128", "LDS*.128", "LDGSTS"),
     "sm80_float_mma_kernel": ("HMMA.16816.F32", "LDGSTS"),
     "sm80_int8_mma_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),
     "sm80_int8_mma16_kernel": ("IMMA.16816.S8.S8", "LDSM*.M88.4", "LDGSTS"),
     "gemv_encoded_kernel": ("IMMA.16832.U8.S8", "LDS*.128", "LDGSTS"),
     "gemv_float_kernel": ("LDG*.128", "FFMA", "LDGSTS"),
-    "gemv_int8_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
+    "gemv_int8_kernel": ("IMMA.16832.S8.S8", "LDG*.128", "LDGSTS"),
     "gemv_integer_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
-    "grouped_gemv_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
+    "grouped_gemv_kernel": ("IMMA.16832.S8.S8", "LDG*.128", "LDGSTS"),
     "grouped_int8_mma_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),
     "recurrent_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
     "recurrent_long_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
@@ -154,7 +157,6 @@ SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")
 # a few registers once, outside their loops, so that more thread blocks fit on a multiprocessor.
 MAY_SPILL = {
     "sm90_float_wgmma_kernel": 160,
-    "gemv_int8_kernel": 2,
     "grouped_gemv_kernel": 16,
     "quantize_long_kernel": 11,
     "norm_quantize_kernel": 2,

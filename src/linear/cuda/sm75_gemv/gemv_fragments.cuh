@@ -1,6 +1,7 @@
 #pragma once
 
 #include "linear/cuda/sm75_gemv/gemv_kernels.cuh"
+#include "runtime/cuda/ptx_convert.cuh"
 
 namespace qcore::gemv {
 
@@ -22,6 +23,31 @@ struct Fragments {
   __device__ static void set(std::uint32_t (&to)[4], std::uint32_t a, std::uint32_t b, std::uint32_t c,
                              std::uint32_t d) {
     to[0] = a, to[1] = b, to[2] = c, to[3] = d;
+  }
+};
+
+// The same of codes without their zero, as signed bytes: those of 4 bits times 16.
+template <int kBits>
+struct SignedFragments {
+  static constexpr float kTimes = kBits == 8 ? 1.0f : 16.0f;
+  std::uint32_t first[4], second[4];
+
+  __device__ explicit SignedFragments(const uint4 (&w)[chunk_loads(kBits)]) {
+    set(first, w[0].x, w[0].y, w[chunk_loads(kBits) - 1].x, w[chunk_loads(kBits) - 1].y);
+    set(second, w[0].z, w[0].w, w[chunk_loads(kBits) - 1].z, w[chunk_loads(kBits) - 1].w);
+  }
+
+ private:
+  __device__ static void set(std::uint32_t (&to)[4], std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                             std::uint32_t d) {
+    constexpr std::uint32_t kZeros = 0x80808080u;
+    if constexpr (kBits == 8) {
+      to[0] = a ^ kZeros, to[1] = b ^ kZeros, to[2] = c ^ kZeros, to[3] = d ^ kZeros;
+    } else {
+      constexpr std::uint32_t kHigh = 0xf0f0f0f0u;
+      to[0] = ptx::and_xor(a << 4, kHigh, kZeros), to[1] = ptx::and_xor(b << 4, kHigh, kZeros);
+      to[2] = ptx::and_xor(c, kHigh, kZeros), to[3] = ptx::and_xor(d, kHigh, kZeros);
+    }
   }
 };
 

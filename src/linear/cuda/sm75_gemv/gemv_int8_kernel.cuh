@@ -3,6 +3,7 @@
 #include "linear/cuda/sm75_gemv/gemv_fragments.cuh"
 #include "linear/cuda/sm75_gemv/gemv_int8.cuh"
 #include "numerics/block_product.h"
+#include "runtime/cuda/ptx_bytes.cuh"
 #include "runtime/cuda/ptx_launch.cuh"
 
 namespace qcore::gemv {
@@ -26,7 +27,10 @@ template <int kBits, int kBlockChunks, bool kExperts = false>
 class Int8 {
  public:
   __device__ __forceinline__ explicit Int8(const Int8Arguments& arguments)
-      : a_(arguments), layout_(arguments.layout), memory_(dynamic_shared()) {}
+      : a_(arguments),
+        layout_(arguments.layout),
+        memory_(dynamic_shared()),
+        weights_(memory_ + layout_.waiting_at, a_.warps * kWarpSize) {}
 
   __device__ __forceinline__ void run() {
     if constexpr (kExperts) {
@@ -43,10 +47,13 @@ class Int8 {
     }
     const RowQuantizer& x = rows();
     auto* codes = reinterpret_cast<std::int8_t*>(memory_);
-    if constexpr (kOneBlock)
-      x.run_one_block(codes, x_scales(0), shifts(0), reinterpret_cast<std::uint32_t*>(sums(0)));
-    else
-      x.template run<kBlockChunks * kChunk>(codes, x_scales(0), shifts(0), reinterpret_cast<std::uint32_t*>(sums(0)));
+    auto* parts = reinterpret_cast<std::uint32_t*>(sums(0));
+    if constexpr (kOneBlock) {
+      clear_tails(x);
+      x.template run_one_block<false>(codes, x_scales(0), nullptr, parts);
+    } else {
+      x.template run<kBlockChunks * kChunk, false>(codes, x_scales(0), nullptr, parts);
+    }
     ptx::copy_wait<1>();  // the scales; not the waiting weights
     __syncthreads();
     kOneBlock ? multiply_one_block() : multiply_blocks();
@@ -113,8 +120,6 @@ class Int8 {
   static constexpr bool kOneBlock = kBlockChunks == 0;
   static constexpr int kLoads = chunk_loads(kBits), kChunks = round_chunks(kBits);
   static constexpr int kSegmentChunks = kOneBlock ? kChunks : kBlockChunks, kSegments = kChunks / kSegmentChunks;
-  // Whether there are registers for loads while other chunks are multiplied.
-  static constexpr bool kLoadsEarly = kBits == 8 && kSegmentChunks == 4;
 
   __device__ __forceinline__ void multiply_blocks() {
     int segment = 0;  // of the round's first warp
@@ -131,52 +136,24 @@ class Int8 {
   __device__ __forceinline__ float* x_scales(int row) const {  // [P]
     return reinterpret_cast<float*>(memory_ + layout_.x_scales_at) + row * layout_.scale_stride;
   }
-  __device__ __forceinline__ std::int32_t* shifts(int block) const {  // [rows]
-    return reinterpret_cast<std::int32_t*>(memory_ + layout_.shifts_at) + block * layout_.rows;
-  }
-  // Products plus shift, as floats.
+  // Sums of products, as floats.
   __device__ __forceinline__ float* sums(int slot) const {  // [rows, 32]
     return reinterpret_cast<float*>(memory_ + layout_.sums_at) + slot * layout_.rows * kColumns;
   }
-  __device__ __forceinline__ static float shifted(std::int32_t product, std::int32_t shift) {
-    return static_cast<float>(
-        static_cast<std::int32_t>(static_cast<std::uint32_t>(product) + static_cast<std::uint32_t>(shift)));
+  // The exact sum of a block's products, of which those of 4 bits are too large by a power of two, rounded to fp32.
+  __device__ __forceinline__ static float rounded(std::int32_t products) {
+    return static_cast<float>(products) * (1.0f / SignedFragments<kBits>::kTimes);
+  }
+  // Codes of x behind the end of a row of one block, up to the last chunk.
+  __device__ __forceinline__ void clear_tails(const RowQuantizer& x) const {
+    const int tail = (layout_.code_stride - x.k) / RowQuantizer::kUnit;
+    for (int i = static_cast<int>(threadIdx.x); i < layout_.rows * tail; i += a_.warps * kWarpSize)
+      *reinterpret_cast<uint2*>(memory_ + i / tail * layout_.code_stride + x.k + i % tail * RowQuantizer::kUnit) =
+          uint2{0, 0};
   }
 
-  // A lane's weights from a block on. Computed anew where it is needed: registers are scarce.
-  struct Source {
-    const uint4* words;
-    int steps_left;
-    __device__ __forceinline__ Source(const DeviceWeight& w, const uint4* first_words, const Lane& lane, int block) {
-      const WeightColumn column(w, first_words, lane);
-      const int first = (block * kSegmentChunks * 4 + lane.quad) * kLoads;
-      words = column.words + static_cast<std::int64_t>(first) * 4;
-      steps_left = column.exists ? static_cast<int>(w.steps) - first : 0;
-    }
-  };
-
-  // The last chunk waits in shared memory, at its lane's own place: the registers do not suffice for all.
-  __device__ __forceinline__ char* waiting(int j) const {
-    return memory_ + layout_.waiting_at + (j * a_.warps * kWarpSize + static_cast<int>(threadIdx.x)) * 16;
-  }
-  __device__ __forceinline__ void load(int i, const Source& from) {
-#pragma unroll
-    for (int j = 0; j < kLoads; ++j) {
-      const int step = i * 4 * kLoads + j;
-      const bool valid = step < from.steps_left;
-      if (i + 1 == kChunks) {
-        ptx::copy_async(waiting(j), from.words + step * 4, valid);
-      } else {
-        batch_[i < kChunks - 1 ? i : 0][j] = uint4{0, 0, 0, 0};
-        if (valid) batch_[i < kChunks - 1 ? i : 0][j] = ptx::load_once(from.words + step * 4);
-      }
-    }
-    if (i + 1 == kChunks) ptx::copy_commit();
-  }
-  __device__ __forceinline__ void load_batch(int block) {
-    const Source from(a_.w, first_words(), lane_, block);
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) load(i, from);
+  __device__ __forceinline__ void load_batch(int segment) {
+    weights_.load(a_.w, first_words(), lane_, segment * kSegmentChunks);
   }
 
   __device__ __forceinline__ void copy_scales() const {
@@ -203,31 +180,23 @@ class Int8 {
 
   __device__ __forceinline__ void multiply_chunk(int i, const char* x, std::int32_t (&products)[2][4]) {
     uint4 words[kLoads];
-    if (i + 1 == kChunks) ptx::copy_wait<0>();
-#pragma unroll
-    for (int j = 0; j < kLoads; ++j)
-      words[j] = i + 1 == kChunks ? *reinterpret_cast<const uint4*>(waiting(j)) : batch_[i < kChunks - 1 ? i : 0][j];
-    const Fragments<kBits> w(words);
+    weights_.get(i, words);
+    const SignedFragments<kBits> w(words);
     const uint2 codes = *reinterpret_cast<const uint2*>(x + i * kChunk);
     const std::uint32_t pair[2] = {codes.x, codes.y};
-    ptx::mma_u8s8(products[0], w.first, pair, products[0]);
-    ptx::mma_u8s8(products[1], w.second, pair, products[1]);
+    ptx::mma_bytes<true, true>(products[0], w.first, pair);
+    ptx::mma_bytes<true, true>(products[1], w.second, pair);
   }
 
-  // Weights behind a row's end are zeros, so that what lies behind the codes of x does not matter.
   __device__ __forceinline__ void multiply_one_block() {
     const int chunks = (a_.x.k + kChunk - 1) / kChunk;
     std::int32_t products[2][4] = {};
 #pragma unroll 1
     for (int segment = lane_.warp; segment * kChunks < chunks; segment += a_.warps) {
       const char* x = codes_of(segment);
-      const Source next(a_.w, first_words(), lane_, segment + a_.warps);
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) {
-        multiply_chunk(i, x, products);
-        if (kLoadsEarly) load(i, next);
-      }
-      if (!kLoadsEarly) load_batch(segment + a_.warps);
+      for (int i = 0; i < kChunks; ++i) multiply_chunk(i, x, products);
+      if ((segment + a_.warps) * kChunks < chunks) load_batch(segment + a_.warps);
     }
     auto* to = reinterpret_cast<std::int32_t*>(sums(lane_.warp)) + 2 * lane_.quad * kColumns + 4 * lane_.group;
 #pragma unroll
@@ -242,37 +211,29 @@ class Int8 {
       sum += reinterpret_cast<const std::uint32_t*>(sums(warp))[lane_.warp * kColumns + lane_.lane];
     const float* scales =
         reinterpret_cast<const float*>(memory_ + layout_.scales_at + lane_.lane / 16 * layout_.scales_stride);
-    y_ = numerics::add_float_product(y_, shifted(static_cast<std::int32_t>(sum), shifts(0)[lane_.warp]),
-                                     x_scales(lane_.warp)[0], scales[lane_.lane % 16]);
+    y_ = numerics::add_float_product(y_, rounded(static_cast<std::int32_t>(sum)), x_scales(lane_.warp)[0],
+                                     scales[lane_.lane % 16]);
   }
 
   // `segment` is the warp's first block of this round.
   __device__ __forceinline__ void multiply(int segment) {
     const char* x = codes_of(segment);
-    const Source next(a_.w, first_words(), lane_, segment + layout_.slots);
-    const std::int32_t* shift_from = shifts(segment) + 2 * lane_.quad;
     float* sum_to = sums(lane_.warp * kSegments) + 2 * lane_.quad * kColumns + 4 * lane_.group;
 #pragma unroll
     for (int s = 0; s < kSegments; ++s) {
       if (segment + s >= layout_.blocks) break;
       std::int32_t products[2][4] = {};
 #pragma unroll
-      for (int i = s * kSegmentChunks; i < (s + 1) * kSegmentChunks; ++i) {
-        multiply_chunk(i, x, products);
-        if (kLoadsEarly) load(i, next);
-      }
+      for (int i = s * kSegmentChunks; i < (s + 1) * kSegmentChunks; ++i) multiply_chunk(i, x, products);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         if (2 * lane_.quad + j >= layout_.rows) break;
-        const std::int32_t shift = shift_from[j];
-        *reinterpret_cast<float4*>(sum_to + j * kColumns) =
-            make_float4(shifted(products[0][j], shift), shifted(products[0][j + 2], shift),
-                        shifted(products[1][j], shift), shifted(products[1][j + 2], shift));
+        *reinterpret_cast<float4*>(sum_to + j * kColumns) = make_float4(
+            rounded(products[0][j]), rounded(products[0][j + 2]), rounded(products[1][j]), rounded(products[1][j + 2]));
       }
-      shift_from += layout_.rows;
       sum_to += layout_.rows * kColumns;
     }
-    if (!kLoadsEarly) {
+    if (segment - lane_.warp * kSegments + layout_.slots < layout_.blocks) {
       ptx::copy_wait<0>();  // a warp that had nothing to multiply may still be waiting for weights in the same place
       load_batch(segment + layout_.slots);
     }
@@ -287,28 +248,30 @@ class Int8 {
     const auto* w =
         reinterpret_cast<const float*>(memory_ + layout_.scales_at + lane_.lane / 16 * layout_.scales_stride) +
         first * 16 + lane_.lane % 16;
+    constexpr int kAtOnce = 8;  // whose loads are under way together
 #pragma unroll 1
-    for (int left4 = used / 4; left4 > 0; --left4) {
-      const float4 x4 = *reinterpret_cast<const float4*>(x);
-      const float product[4] = {products[0], products[stride], products[2 * stride], products[3 * stride]};
-      const float scale[4] = {w[0], w[16], w[32], w[48]};
-      y_ = numerics::add_float_product(y_, product[0], x4.x, scale[0]);
-      y_ = numerics::add_float_product(y_, product[1], x4.y, scale[1]);
-      y_ = numerics::add_float_product(y_, product[2], x4.z, scale[2]);
-      y_ = numerics::add_float_product(y_, product[3], x4.w, scale[3]);
-      products += 4 * stride;
-      x += 4;
-      w += 64;
+    for (int left_groups = used / kAtOnce; left_groups > 0; --left_groups) {
+      const float4 x4[2] = {reinterpret_cast<const float4*>(x)[0], reinterpret_cast<const float4*>(x)[1]};
+      const float x_scale[kAtOnce] = {x4[0].x, x4[0].y, x4[0].z, x4[0].w, x4[1].x, x4[1].y, x4[1].z, x4[1].w};
+      float product[kAtOnce], scale[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) product[i] = products[i * stride], scale[i] = w[i * 16];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) y_ = numerics::add_float_product(y_, product[i], x_scale[i], scale[i]);
+      products += kAtOnce * stride;
+      x += kAtOnce;
+      w += kAtOnce * 16;
     }
 #pragma unroll 1
-    for (int i = 0; i < used % 4; ++i) y_ = numerics::add_float_product(y_, products[i * stride], x[i], w[i * 16]);
+    for (int i = 0; i < used % kAtOnce; ++i)
+      y_ = numerics::add_float_product(y_, products[i * stride], x[i], w[i * 16]);
   }
 
   const Int8Arguments& a_;
   const Int8Layout& layout_;
   char* memory_;
   Lane lane_;
-  uint4 batch_[kChunks - 1][kLoads];
+  Int8Weights<kBits> weights_;
   float y_ = 0.0f;
 };
 

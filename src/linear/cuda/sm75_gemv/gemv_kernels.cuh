@@ -185,4 +185,59 @@ __device__ __forceinline__ void copy_parameters(ColumnParameters& to, const Devi
   ptx::copy_async(target + 4 * unit, from + w.parameter_index(exists ? panel : 0, p, 4 * (unit % 4)), exists);
 }
 
+// A lane's weights of a round: neighboring chunks of k, all on their way at once. The last kWaiting of them wait in
+// shared memory, because registers do not suffice for all.
+template <int kBits, int kWaiting>
+class RoundWeights {
+ public:
+  static constexpr int kLoads = chunk_loads(kBits), kChunks = batch_chunks(kBits);
+
+  static constexpr int waiting_bytes(int warps) { return warps * kWarpSize * 16 * kLoads * kWaiting; }
+
+  // `waiting` is waiting_bytes() of shared memory.
+  __device__ __forceinline__ RoundWeights(char* waiting, int threads)
+      : waiting_(waiting + static_cast<int>(threadIdx.x) * 16), pitch_(threads * 16) {}
+
+  // Those behind a row's end are zeros. Commits one group of copies.
+  __device__ __forceinline__ void load(const DeviceWeight& w, const uint4* first_words, const Lane& lane,
+                                       int first_chunk) {
+    const WeightColumn column(w, first_words, lane);
+    const int first = (first_chunk * 4 + lane.quad) * kLoads;
+    const uint4* words = column.words + static_cast<std::int64_t>(first) * 4;
+    const int steps_left = column.exists ? static_cast<int>(w.steps) - first : 0;
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i)
+#pragma unroll
+      for (int j = 0; j < kLoads; ++j) {
+        const int step = i * 4 * kLoads + j;
+        const bool valid = step < steps_left;
+        if (i >= kHeld) {
+          ptx::copy_async(place(i, j), words + step * 4, valid);
+        } else {
+          uint4& held = held_[i < kHeld ? i : 0][j];
+          held = uint4{0, 0, 0, 0};
+          if (valid) held = ptx::load_once(words + step * 4);
+        }
+      }
+    ptx::copy_commit();
+  }
+
+  // The words of chunk i; those of chunk 0 come first.
+  __device__ __forceinline__ void get(int i, uint4 (&words)[kLoads]) const {
+    if (i == kHeld) ptx::copy_wait<0>();
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j)
+      words[j] = i >= kHeld ? *reinterpret_cast<const uint4*>(place(i, j)) : held_[i < kHeld ? i : 0][j];
+  }
+
+ private:
+  static constexpr int kHeld = kChunks - kWaiting;
+  // A lane has places of its own: it waits for no other.
+  __device__ __forceinline__ char* place(int i, int j) const { return waiting_ + ((i - kHeld) * kLoads + j) * pitch_; }
+
+  char* waiting_;
+  int pitch_;
+  uint4 held_[kHeld][kLoads];
+};
+
 }  // namespace qcore::gemv

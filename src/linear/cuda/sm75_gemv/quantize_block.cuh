@@ -1,7 +1,10 @@
 #pragma once
 
+#include <type_traits>
+
 #include "formats/activation_scales.h"
 #include "formats/element.h"
+#include "gemm/cuda/stored_run.cuh"
 #include "numerics/activation_block.h"
 #include "runtime/cuda/cuda_warp.cuh"
 #include "runtime/cuda/ptx.cuh"
@@ -33,32 +36,107 @@ struct RowQuantizer {
 
   // codes [rows, code_stride], scales [rows, scale_stride], shifts [P, rows].
   // Called by all threads; blocks of kBlock k are shared by kBlock / 8 neighboring lanes. A barrier must follow.
-  // `parts` [rows, 32] is memory that nothing else uses until then. With kAhead, which takes 8 registers, a unit is
-  // loaded while the one before it is encoded.
-  template <int kBlock, bool kAhead = false>
+  // `parts` [rows, 32] is memory that nothing else uses until then. Without kShifts there are no shifts.
+  template <int kBlock, bool kShifts>
   __device__ __forceinline__ void run(std::int8_t* codes, float* scales, std::int32_t* shifts,
                                       std::uint32_t* parts) const {
     constexpr int kLanes = kBlock / kUnit;
-    if (source == Source::given) return copy_codes(codes, scales, shifts, kLanes);
-    // Each source has code of its own: the usual one must not wait for instructions that it does not need.
+    if (source == Source::given) return copy_codes<kShifts>(codes, scales, shifts, kLanes);
+    // Each source and each type has code of its own: the usual one must not wait for instructions that it does not
+    // need.
+    const auto rows_of = [&](auto per_row, auto of) {
+      run_rows<decltype(of)::value, kLanes, decltype(per_row)::value, kShifts>(codes, scales, shifts, parts);
+    };
     if constexpr (kBlock >= kShortest) {
       if (source == Source::per_row) {
-        store_largest(parts);
+        with_type([&](auto of) { store_largest<decltype(of)::value>(parts); });
         __syncthreads();
-        return run_rows<kLanes, true, kAhead>(codes, scales, shifts, parts);
+        return with_type([&](auto of) { rows_of(std::true_type{}, of); });
       }
     }
-    run_rows<kLanes, false, kAhead>(codes, scales, shifts, parts);
+    with_type([&](auto of) { rows_of(std::false_type{}, of); });
   }
 
-  template <int kLanes, bool kPerRow, bool kAhead>
+  // The same for rows of one block, of any length: each row has warps of its own, of which there must be as many as
+  // rows at least.
+  template <bool kShifts>
+  __device__ __forceinline__ void run_one_block(std::int8_t* codes, float* scales, std::int32_t* shifts,
+                                                std::uint32_t* parts) const {
+    if (source == Source::given) return copy_codes<kShifts>(codes, scales, shifts, k / kUnit);
+    with_type([&](auto of) {
+      constexpr DType kDType = decltype(of)::value;
+      source == Source::fixed ? run_one_row_block<kDType, true, kShifts>(codes, scales, shifts, parts)
+                              : run_one_row_block<kDType, false, kShifts>(codes, scales, shifts, parts);
+    });
+  }
+
+ private:
+  static constexpr int kRowBatch = 4;  // units whose loads are under way together
+
+  // Calls `use` with the type of x as a constant.
+  template <class Use>
+  __device__ __forceinline__ void with_type(Use&& use) const {
+    if (dtype == DType::f16)
+      use(std::integral_constant<DType, DType::f16>{});
+    else if (dtype == DType::bf16)
+      use(std::integral_constant<DType, DType::bf16>{});
+    else
+      use(std::integral_constant<DType, DType::f32>{});
+  }
+
+  // Neighboring values as they lie in memory.
+  template <DType kDType>
+  struct Unit {
+    static constexpr int kWords = kDType == DType::f32 ? 8 : 4;
+    std::uint32_t words[kWords];
+
+    __device__ __forceinline__ std::uint32_t magnitude() const { return largest_magnitude<kDType>(words); }
+    __device__ __forceinline__ float value(int i) const {
+      if constexpr (kDType == DType::f32) return numerics::bits_float(words[i]);
+      const auto half = static_cast<std::uint16_t>(words[i / 2 % kWords] >> (16 * (i % 2)));
+      return kDType == DType::f16 ? numerics::half_to_float(half) : numerics::bfloat_to_float(half);
+    }
+    template <bool kFixed>
+    __device__ __forceinline__ uint2 encode(const numerics::BlockScale& scale) const {
+      std::uint32_t biased[kUnit];
+#pragma unroll
+      for (int i = 0; i < kUnit; ++i)
+        biased[i] = kFixed ? numerics::encode_clamped(value(i), scale) : numerics::encode_symmetric(value(i), scale);
+      return {ptx::lowest_bytes(biased[0], biased[1], biased[2], biased[3]),
+              ptx::lowest_bytes(biased[4], biased[5], biased[6], biased[7])};
+    }
+  };
+  // Zeros behind the row's end: they change neither a block's largest magnitude nor its sum.
+  template <DType kDType>
+  __device__ __forceinline__ Unit<kDType> load(std::int64_t row, int unit) const {
+    Unit<kDType> to{};
+    if (unit * kUnit >= k) return to;
+    const auto* from =
+        reinterpret_cast<const uint4*>(static_cast<const char*>(x) + (row + unit * kUnit) * (Unit<kDType>::kWords / 2));
+#pragma unroll
+    for (int i = 0; i < Unit<kDType>::kWords / 4; ++i) {
+      const uint4 four = from[i];
+      to.words[4 * i] = four.x, to.words[4 * i + 1] = four.y;
+      to.words[4 * i + 2] = four.z, to.words[4 * i + 3] = four.w;
+    }
+    return to;
+  }
+  __device__ __forceinline__ static std::uint32_t sum_of(const uint2& codes) {
+    return static_cast<std::uint32_t>(ptx::add_signed_bytes(codes.x, ptx::add_signed_bytes(codes.y, 0)));
+  }
+
+  // A unit of 16 bytes is loaded while the one before it is encoded; for more there are no registers.
+  template <DType kDType, int kLanes, bool kPerRow, bool kShifts>
   __device__ __forceinline__ void run_rows(std::int8_t* codes, float* scales, std::int32_t* shifts,
                                            const std::uint32_t* parts) const {
     static_assert(kLanes <= kWarpSize && kWarpSize % kLanes == 0, "a warp holds whole blocks");
     const int units = blocks * kLanes, thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+    const int warp_first = thread - thread % kWarpSize;
+    if (warp_first >= units) return;
     const auto existing = [units](int unit) { return unit < units ? unit : units - 1; };
-    Raw next{};
-    if constexpr (kAhead) next = load_raw(row_at[0], existing(thread));
+    constexpr bool kAhead = kDType != DType::f32;
+    Unit<kDType> next;
+    if constexpr (kAhead) next = load<kDType>(row_at[0], existing(thread));
 #pragma unroll 1
     for (int row = 0; row < rows; ++row) {
       numerics::BlockScale scale{};
@@ -67,93 +145,82 @@ struct RowQuantizer {
 #pragma unroll 1
       for (int first = thread; first - thread % kWarpSize < units; first += threads) {
         const int unit = existing(first);
-        float values[kUnit];
+        const Unit<kDType> now = kAhead ? next : load<kDType>(row_at[row], unit);
         if constexpr (kAhead) {
-          convert(next, values);
           const bool same = first + threads - thread % kWarpSize < units;
           if (same || row + 1 < rows)
-            next = load_raw(row_at[same ? row : row + 1], existing(same ? first + threads : thread));
-        } else {
-          load(values, row_at[row], unit);
+            next = load<kDType>(row_at[same ? row : row + 1], existing(same ? first + threads : thread));
         }
-        if constexpr (!kPerRow) scale = block_scale<false>(largest_of_lanes<kLanes>(largest(values)));
-        uint2 words;
-        const std::uint32_t sum = sum_of_lanes<kLanes>(encode<false>(values, scale, words));
+        if constexpr (!kPerRow) scale = block_scale<false>(largest_of_lanes<kLanes>(now.magnitude()));
+        const uint2 words = now.template encode<false>(scale);
+        std::uint32_t sum = 0;
+        if constexpr (kShifts) sum = sum_of_lanes<kLanes>(sum_of(words));
         if (first >= units) continue;
         *reinterpret_cast<uint2*>(codes + row * code_stride + unit * kUnit) = words;
         if (unit % kLanes) continue;
         scales[row * scale_stride + unit / kLanes] = scale.scale;
-        shifts[unit / kLanes * rows + row] = shift(sum);
+        if constexpr (kShifts) shifts[unit / kLanes * rows + row] = shift(sum);
       }
     }
   }
 
-  // The same for rows of one block, of any length: each row has warps of its own, of which there must be as many as
-  // rows at least.
-  __device__ __forceinline__ void run_one_block(std::int8_t* codes, float* scales, std::int32_t* shifts,
-                                                std::uint32_t* parts) const {
-    if (source == Source::given) return copy_codes(codes, scales, shifts, k / kUnit);
-    if (source == Source::fixed) return run_one_row_block<true>(codes, scales, shifts, parts);
-    run_one_row_block<false>(codes, scales, shifts, parts);
-  }
-
- private:
-  static constexpr int kRowBatch = 4;  // units whose loads are under way together
-
-  template <bool kFixed>
+  template <DType kDType, bool kFixed, bool kShifts>
   __device__ __forceinline__ void run_one_row_block(std::int8_t* codes, float* scales, std::int32_t* shifts,
                                                     std::uint32_t* parts) const {
     const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
     const int row_warps = static_cast<int>(blockDim.x) / kWarpSize / rows, row_threads = row_warps * kWarpSize;
     const int row = thread / row_threads, units = row < rows ? k / kUnit : 0;
     const std::int64_t at = units > 0 ? row_at[row] : 0;
-    float values[kRowBatch][kUnit];
+    Unit<kDType> values[kRowBatch];
     std::uint32_t magnitude = 0;
 #pragma unroll 1
     for (int first = thread % row_threads; first < units; first += kRowBatch * row_threads) {
 #pragma unroll
-      for (int i = 0; i < kRowBatch; ++i) load(values[i], at, first + i * row_threads);
+      for (int i = 0; i < kRowBatch; ++i) values[i] = load<kDType>(at, first + i * row_threads);
 #pragma unroll
       for (int i = 0; i < kRowBatch; ++i) {
-        const std::uint32_t own = largest(values[i]);
+        const std::uint32_t own = values[i].magnitude();
         magnitude = own > magnitude ? own : magnitude;
       }
     }
     magnitude = largest_of_lanes<kWarpSize>(magnitude);
     if (lane == 0 && row < rows) parts[row * kWarpSize + thread / kWarpSize % row_warps] = magnitude;
-    if (thread < rows) shifts[thread] = 0;
+    if (kShifts && thread < rows) shifts[thread] = 0;
     __syncthreads();
     const numerics::BlockScale scale = block_scale<kFixed>(largest_part(parts, row, row < rows ? row_warps : 0));
+    // Most rows are one batch, which is still there.
+    const bool one_batch = units <= kRowBatch * row_threads;
     std::uint32_t sum = 0;
 #pragma unroll 1
     for (int first = thread % row_threads; first < units; first += kRowBatch * row_threads) {
+      if (!one_batch) {
 #pragma unroll
-      for (int i = 0; i < kRowBatch; ++i) load(values[i], at, first + i * row_threads);
+        for (int i = 0; i < kRowBatch; ++i) values[i] = load<kDType>(at, first + i * row_threads);
+      }
 #pragma unroll
       for (int i = 0; i < kRowBatch; ++i) {
         const int unit = first + i * row_threads;
         if (unit >= units) break;
-        uint2 words;
-        sum += encode<kFixed>(values[i], scale, words);
+        const uint2 words = values[i].template encode<kFixed>(scale);
+        if constexpr (kShifts) sum += sum_of(words);
         *reinterpret_cast<uint2*>(codes + row * code_stride + unit * kUnit) = words;
       }
     }
-    sum = sum_of_lanes<kWarpSize>(sum);
+    if constexpr (kShifts) sum = sum_of_lanes<kWarpSize>(sum);
     if (lane != 0 || row >= rows) return;
-    atomicAdd(shifts + row, shift(sum));
+    if constexpr (kShifts) atomicAdd(shifts + row, shift(sum));
     scales[row * scale_stride] = scale.scale;
   }
 
   // Every warp stores the largest magnitude of its part of each row. A barrier must follow.
+  template <DType kDType>
   __device__ __forceinline__ void store_largest(std::uint32_t* parts) const {
 #pragma unroll 1
     for (int row = 0; row < rows; ++row) {
       std::uint32_t magnitude = 0;
 #pragma unroll 1
       for (int unit = static_cast<int>(threadIdx.x); unit * kUnit < k; unit += static_cast<int>(blockDim.x)) {
-        float values[kUnit];
-        load(values, row_at[row], unit);
-        const std::uint32_t own = largest(values);
+        const std::uint32_t own = load<kDType>(row_at[row], unit).magnitude();
         magnitude = own > magnitude ? own : magnitude;
       }
       magnitude = largest_of_lanes<kWarpSize>(magnitude);
@@ -166,15 +233,6 @@ struct RowQuantizer {
     return largest_of_lanes<kWarpSize>(lane < warps ? parts[row * kWarpSize + lane] : 0);
   }
 
-  __device__ __forceinline__ static std::uint32_t largest(const float (&values)[kUnit]) {
-    std::uint32_t magnitude = 0;
-#pragma unroll
-    for (int i = 0; i < kUnit; ++i) {
-      const std::uint32_t bits = numerics::magnitude_bits(values[i]);
-      magnitude = bits > magnitude ? bits : magnitude;
-    }
-    return magnitude;
-  }
   template <int kLanes>
   __device__ __forceinline__ static std::uint32_t largest_of_lanes(std::uint32_t magnitude) {
 #pragma unroll
@@ -192,11 +250,14 @@ struct RowQuantizer {
   }
   // Copies codes that x holds, and their scales: `block_units` units share a shift, whose sums are made one after the
   // other, and so are the scales.
+  template <bool kShifts>
   __device__ __forceinline__ void copy_codes(std::int8_t* codes, float* scales, std::int32_t* shifts,
                                              int block_units) const {
     const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x), units = k / kUnit;
-    for (int i = thread; i < rows * blocks; i += threads) shifts[i] = 0;
-    __syncthreads();
+    if constexpr (kShifts) {
+      for (int i = thread; i < rows * blocks; i += threads) shifts[i] = 0;
+      __syncthreads();
+    }
 #pragma unroll 1
     for (int row = 0; row < rows; ++row) {
       const std::int8_t* from = static_cast<const std::int8_t*>(x) + row_at[row];
@@ -205,8 +266,7 @@ struct RowQuantizer {
         uint2 words{0, 0};
         if (unit < units) words = *reinterpret_cast<const uint2*>(from + unit * kUnit);
         *reinterpret_cast<uint2*>(codes + row * code_stride + unit * kUnit) = words;
-        const std::int32_t sum = ptx::add_signed_bytes(words.x, ptx::add_signed_bytes(words.y, 0));
-        atomicAdd(shifts + unit / block_units * rows + row, shift(static_cast<std::uint32_t>(sum)));
+        if constexpr (kShifts) atomicAdd(shifts + unit / block_units * rows + row, shift(sum_of(words)));
       }
 #pragma unroll 1
       for (int p = thread; p < blocks; p += threads)
@@ -219,69 +279,8 @@ struct RowQuantizer {
     constexpr int kMode = kFixed ? numerics::kActivationInt8Fixed : numerics::kActivationInt8;
     return numerics::activation_scale(kMode, 0.0f, 0.0f, magnitude, fixed);
   }
-  // Returns the sum of the codes.
-  template <bool kFixed>
-  __device__ __forceinline__ static std::uint32_t encode(const float (&values)[kUnit],
-                                                         const numerics::BlockScale& scale, uint2& words) {
-    std::uint32_t sum = 0, biased[kUnit];
-#pragma unroll
-    for (int i = 0; i < kUnit; ++i) {
-      biased[i] = kFixed ? numerics::encode_clamped(values[i], scale) : numerics::encode_symmetric(values[i], scale);
-      sum += biased[i];
-    }
-    words.x = ptx::lowest_bytes(biased[0], biased[1], biased[2], biased[3]);
-    words.y = ptx::lowest_bytes(biased[4], biased[5], biased[6], biased[7]);
-    return sum - kUnit * numerics::kBiasedZero;
-  }
   __device__ __forceinline__ std::int32_t shift(std::uint32_t sum) const {
     return static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(zero_code) * sum);
-  }
-  // Zeros behind the row's end: they change neither a block's largest magnitude nor its sum.
-  __device__ __forceinline__ void load(float (&values)[kUnit], std::int64_t row, int unit) const {
-    const std::int64_t first = row + unit * kUnit;
-    if (unit * kUnit >= k) {
-#pragma unroll
-      for (int i = 0; i < kUnit; ++i) values[i] = 0.0f;
-    } else if (dtype == DType::f32) {
-      const auto* from = reinterpret_cast<const float4*>(static_cast<const float*>(x) + first);
-      const float4 a = from[0], b = from[1];
-      values[0] = a.x, values[1] = a.y, values[2] = a.z, values[3] = a.w;
-      values[4] = b.x, values[5] = b.y, values[6] = b.z, values[7] = b.w;
-    } else {
-      spread(*reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(x) + first), values);
-    }
-  }
-  __device__ __forceinline__ void spread(const uint4& halves, float (&values)[kUnit]) const {
-    const std::uint32_t words[4] = {halves.x, halves.y, halves.z, halves.w};
-#pragma unroll
-    for (int i = 0; i < kUnit; ++i) {
-      const auto half = static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2)));
-      values[i] = dtype == DType::f16 ? numerics::half_to_float(half) : numerics::bfloat_to_float(half);
-    }
-  }
-
-  // The same in two steps, of which the first one only loads.
-  struct Raw {
-    uint4 first, second;  // the latter of fp32 only
-  };
-  __device__ __forceinline__ Raw load_raw(std::int64_t row, int unit) const {
-    Raw raw{};
-    if (unit * kUnit >= k) return raw;
-    const std::int64_t first = row + unit * kUnit;
-    if (dtype == DType::f32) {
-      const auto* from = reinterpret_cast<const uint4*>(static_cast<const float*>(x) + first);
-      raw.first = from[0], raw.second = from[1];
-    } else {
-      raw.first = *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(x) + first);
-    }
-    return raw;
-  }
-  __device__ __forceinline__ void convert(const Raw& raw, float (&values)[kUnit]) const {
-    if (dtype != DType::f32) return spread(raw.first, values);
-    const std::uint32_t words[kUnit] = {raw.first.x,  raw.first.y,  raw.first.z,  raw.first.w,
-                                        raw.second.x, raw.second.y, raw.second.z, raw.second.w};
-#pragma unroll
-    for (int i = 0; i < kUnit; ++i) values[i] = numerics::bits_float(words[i]);
   }
 };
 

@@ -149,7 +149,7 @@ class Gemv {
     const int tail = x.code_stride - x.k;
     for (int i = static_cast<int>(threadIdx.x); i < x.rows * tail; i += a_.warps * kWarpSize)
       x_codes()[i / tail * x.code_stride + x.k + i % tail] = 0;
-    x.run_one_block(x_codes(), x_scales(0), code_sums(), parts);
+    x.template run_one_block<true>(x_codes(), x_scales(0), code_sums(), parts);
   }
 
   // Eight codes of a row of x; zeros in the place of rows and blocks that do not exist.

@@ -4,7 +4,9 @@
 #include "gemm/cuda/sm80_float_mma/arguments.cuh"
 #include "gemm/cuda/split_rows.cuh"
 #include "linear/cuda/kernels.h"
+#include "linear/cuda/sm80_float_mma/few_rows.cuh"
 #include "linear/cuda/tile_limits.h"
+#include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
 
@@ -34,6 +36,8 @@ void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bound
   DeviceGuard guard(problem.device.index);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   const DeviceWeight w = device_weight(*problem.weight);
+  if (sm80_float_mma::FewRows few{}; sm80_float_mma::few_rows(problem, w, few))
+    return sm80_float_mma::run_few_rows(few, compute_capability(problem.device.index) >= 90, stream);
   const std::int64_t x_stride = row_stride(problem.x);
   const bool gather = !in_place(problem, x_stride);
   const std::int64_t row_length = round_up(w.k, kUnit), planes = split_planes(problem.x.dtype);
