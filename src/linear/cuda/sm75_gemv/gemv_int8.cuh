@@ -3,27 +3,18 @@
 #include "gemm/cuda/expert_tiles.cuh"
 #include "linear/cuda/sm75_gemv/gemv_kernels.cuh"
 #include "linear/cuda/sm75_gemv/quantize_block.cuh"
+#include "linear/cuda/sm75_gemv/staged_weights.cuh"
 
 // The short way for the most usual of gemv's problems: one launch, nothing but y written to memory. Blocks of 32, 64 or
 // 128 k or one block per row, neither weights nor activations with offsets.
 namespace qcore::gemv {
 
-// Dynamic shared memory, in bytes: codes of x, their scales [rows, P], the weight's scales [2 panels][P][16], a round's
-// sums [slots, rows, 32] (with one block per row those of each warp), and weights that wait.
+// Dynamic shared memory, in bytes: codes of x, their scales [rows, P], a round's sums [slots, rows, 32] (with one block
+// per row those of each warp), and the weight's stages.
 struct Int8Layout {
   int rows, blocks, code_stride, scale_stride, slots;
-  int x_scales_at, scales_at, scales_stride, sums_at, waiting_at, bytes;
-
-  Int8Layout() = default;
-  Int8Layout(const RowQuantizer& x, int slots_, int waiting_bytes)
-      : rows(x.rows), blocks(x.blocks), code_stride(x.code_stride), scale_stride(x.scale_stride), slots(slots_) {
-    x_scales_at = rows * code_stride;
-    scales_at = x_scales_at + rows * scale_stride * 4;
-    scales_stride = static_cast<int>(round_up(blocks, 2) + 1) * 64;  // the second panel's take the other banks
-    sums_at = scales_at + 2 * scales_stride;
-    waiting_at = sums_at + rows * slots * kColumns * 4;
-    bytes = waiting_at + waiting_bytes;
-  }
+  int x_scales_at, sums_at;
+  StagedLayout weights;
 };
 
 struct Int8Arguments {
@@ -40,12 +31,14 @@ struct Int8Arguments {
 // Chunks that a warp multiplies in one round.
 constexpr int round_chunks(int bits) { return batch_chunks(bits); }
 
-template <int kBits>
-using Int8Weights = RoundWeights<kBits, kBits == 8 ? 2 : 3>;
-
 inline Int8Layout int8_layout(const Int8Arguments& a) {
-  return {a.x, a.one_block ? a.warps : a.warps * round_chunks(a.w.bits) / static_cast<int>(a.w.block_size / kChunk),
-          a.w.bits == 8 ? Int8Weights<8>::waiting_bytes(a.warps) : Int8Weights<4>::waiting_bytes(a.warps)};
+  const RowQuantizer& x = a.x;
+  Int8Layout to{x.rows, x.blocks, x.code_stride, x.scale_stride, 0, 0, 0, {}};
+  to.slots = a.one_block ? a.warps : a.warps * round_chunks(a.w.bits) / static_cast<int>(a.w.block_size / kChunk);
+  to.x_scales_at = to.rows * to.code_stride;
+  to.sums_at = to.x_scales_at + to.rows * to.scale_stride * 4;
+  to.weights = StagedLayout(a.w, a.warps, to.sums_at + to.rows * to.slots * kColumns * 4);
+  return to;
 }
 
 // Sets all but the experts. Returns false if this does not take the problem. With `experts` thread blocks have a row

@@ -16,10 +16,9 @@ constexpr int kResidentBlocks = 1;
 constexpr int kResidentBlocks = 2;
 #endif
 
-// Every warp multiplies round_chunks() neighboring chunks of k in a round, and has the next round's on their way
-// before the sums are added. The first round's loads need nothing that another kernel writes, and start before the
-// kernel in front of this one has ended. kBlockChunks == 0 means one block per row, whose sums of codes the warps keep
-// in registers to the end.
+// Every warp multiplies round_chunks() neighboring chunks of k in a round. The weights need nothing that another kernel
+// writes, and are asked for before the kernel in front of this one has ended. kBlockChunks == 0 means one block per
+// row, whose sums of codes the warps keep in registers to the end.
 //
 // With kExperts a thread block has a single row, blockIdx.y, whose weight is that of its expert. Who that is, an
 // earlier kernel writes.
@@ -27,10 +26,7 @@ template <int kBits, int kBlockChunks, bool kExperts = false>
 class Int8 {
  public:
   __device__ __forceinline__ explicit Int8(const Int8Arguments& arguments)
-      : a_(arguments),
-        layout_(arguments.layout),
-        memory_(dynamic_shared()),
-        weights_(memory_ + layout_.waiting_at, a_.warps * kWarpSize) {}
+      : a_(arguments), layout_(arguments.layout), memory_(dynamic_shared()), weights_(memory_, layout_.weights) {}
 
   __device__ __forceinline__ void run() {
     if constexpr (kExperts) {
@@ -39,12 +35,10 @@ class Int8 {
       find_row();
       if (expert_row().expert == a_.experts.experts) return store_nothing();
     }
-    copy_scales();
-    load_batch(lane_.warp * kSegments);
-    if constexpr (!kExperts) {
-      ptx::let_next_kernel_start();
-      ptx::wait_for_earlier_kernels();
-    }
+    weights_.start(a_.w, first_words(), first_scales());
+    if constexpr (!kExperts) ptx::let_next_kernel_start();
+    weights_.fetch(0, lane_);
+    if constexpr (!kExperts) ptx::wait_for_earlier_kernels();
     const RowQuantizer& x = rows();
     auto* codes = reinterpret_cast<std::int8_t*>(memory_);
     auto* parts = reinterpret_cast<std::uint32_t*>(sums(0));
@@ -54,7 +48,7 @@ class Int8 {
     } else {
       x.template run<kBlockChunks * kChunk, false>(codes, x_scales(0), nullptr, parts);
     }
-    ptx::copy_wait<1>();  // the scales; not the waiting weights
+    weights_.wait_for_scales();
     __syncthreads();
     kOneBlock ? multiply_one_block() : multiply_blocks();
     if (lane_.warp < layout_.rows) {
@@ -123,12 +117,14 @@ class Int8 {
 
   __device__ __forceinline__ void multiply_blocks() {
     int segment = 0;  // of the round's first warp
-    for (;;) {
+    for (int round = 0;; ++round) {
       multiply(segment + lane_.warp * kSegments);
       __syncthreads();
+      weights_.refill(round);
       if (lane_.warp < layout_.rows) accumulate(segment);
       segment += layout_.slots;
       if (segment >= layout_.blocks) break;
+      weights_.fetch(round + 1, lane_);
       __syncthreads();
     }
   }
@@ -152,38 +148,25 @@ class Int8 {
           uint2{0, 0};
   }
 
-  __device__ __forceinline__ void load_batch(int segment) {
-    weights_.load(a_.w, first_words(), lane_, segment * kSegmentChunks);
-  }
-
-  __device__ __forceinline__ void copy_scales() const {
-    const int units = layout_.blocks * 4;  // of a panel: 16 bytes, neighbors in memory too
-#pragma unroll 1
-    for (int panel = 0; panel < 2; ++panel) {
-      const std::int64_t from = static_cast<std::int64_t>(blockIdx.x) * 2 + panel;
-      const bool exists = from < a_.w.panels;
-      const float* scales = first_scales() + a_.w.parameter_index(exists ? from : 0, 0, 0);
-      char* to = memory_ + layout_.scales_at + panel * layout_.scales_stride;
-#pragma unroll 1
-      for (int unit = static_cast<int>(threadIdx.x); unit < units; unit += a_.warps * kWarpSize)
-        ptx::copy_async(to + unit * 16, scales + unit * 4, exists);
-    }
-    ptx::copy_commit();
-  }
-
   // The lane's codes of x, from a segment on.
   __device__ __forceinline__ const char* codes_of(int segment) const {
     // Rows that do not exist repeat the last one.
     const int row = lane_.group < layout_.rows ? lane_.group : layout_.rows - 1;
-    return memory_ + row * layout_.code_stride + segment * kSegmentChunks * kChunk + 8 * lane_.quad;
+    return memory_ + row * layout_.code_stride + segment * kSegmentChunks * kChunk + (kBits == 8 ? 4 : 8) * lane_.quad;
   }
 
   __device__ __forceinline__ void multiply_chunk(int i, const char* x, std::int32_t (&products)[2][4]) {
     uint4 words[kLoads];
     weights_.get(i, words);
     const SignedFragments<kBits> w(words);
-    const uint2 codes = *reinterpret_cast<const uint2*>(x + i * kChunk);
-    const std::uint32_t pair[2] = {codes.x, codes.y};
+    const auto* codes = reinterpret_cast<const std::uint32_t*>(x + i * kChunk);
+    std::uint32_t pair[2];
+    if constexpr (kBits == 8) {
+      pair[0] = codes[0], pair[1] = codes[4];
+    } else {
+      const uint2 both = *reinterpret_cast<const uint2*>(codes);
+      pair[0] = both.x, pair[1] = both.y;
+    }
     ptx::mma_bytes<true, true>(products[0], w.first, pair);
     ptx::mma_bytes<true, true>(products[1], w.second, pair);
   }
@@ -191,12 +174,21 @@ class Int8 {
   __device__ __forceinline__ void multiply_one_block() {
     const int chunks = (a_.x.k + kChunk - 1) / kChunk;
     std::int32_t products[2][4] = {};
+    const int rounds = (chunks + a_.warps * kChunks - 1) / (a_.warps * kChunks);
 #pragma unroll 1
-    for (int segment = lane_.warp; segment * kChunks < chunks; segment += a_.warps) {
-      const char* x = codes_of(segment);
+    for (int round = 0; round < rounds; ++round) {
+      const int segment = round * a_.warps + lane_.warp;
+      if (segment * kChunks < chunks) {
+        const char* x = codes_of(segment);
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) multiply_chunk(i, x, products);
-      if ((segment + a_.warps) * kChunks < chunks) load_batch(segment + a_.warps);
+        for (int i = 0; i < kChunks; ++i) multiply_chunk(i, x, products);
+      }
+      if (round + 1 == rounds) break;
+      if (weights_.turns()) {
+        __syncthreads();
+        weights_.refill(round);
+      }
+      weights_.fetch(round + 1, lane_);
     }
     auto* to = reinterpret_cast<std::int32_t*>(sums(lane_.warp)) + 2 * lane_.quad * kColumns + 4 * lane_.group;
 #pragma unroll
@@ -209,8 +201,7 @@ class Int8 {
     std::uint32_t sum = 0;
     for (int warp = 0; warp < a_.warps; ++warp)
       sum += reinterpret_cast<const std::uint32_t*>(sums(warp))[lane_.warp * kColumns + lane_.lane];
-    const float* scales =
-        reinterpret_cast<const float*>(memory_ + layout_.scales_at + lane_.lane / 16 * layout_.scales_stride);
+    const float* scales = weights_.scales(lane_.lane / 16);
     y_ = numerics::add_float_product(y_, rounded(static_cast<std::int32_t>(sum)), x_scales(lane_.warp)[0],
                                      scales[lane_.lane % 16]);
   }
@@ -233,10 +224,6 @@ class Int8 {
       }
       sum_to += layout_.rows * kColumns;
     }
-    if (segment - lane_.warp * kSegments + layout_.slots < layout_.blocks) {
-      ptx::copy_wait<0>();  // a warp that had nothing to multiply may still be waiting for weights in the same place
-      load_batch(segment + layout_.slots);
-    }
   }
 
   // Thread (warp, lane) owns column `lane` of row `warp`.
@@ -245,9 +232,7 @@ class Int8 {
     const int stride = layout_.rows * kColumns;
     const float* products = sums(0) + lane_.warp * kColumns + lane_.lane;
     const float* x = x_scales(lane_.warp) + first;
-    const auto* w =
-        reinterpret_cast<const float*>(memory_ + layout_.scales_at + lane_.lane / 16 * layout_.scales_stride) +
-        first * 16 + lane_.lane % 16;
+    const auto* w = weights_.scales(lane_.lane / 16) + first * 16 + lane_.lane % 16;
     constexpr int kAtOnce = 8;  // whose loads are under way together
 #pragma unroll 1
     for (int left_groups = used / kAtOnce; left_groups > 0; --left_groups) {
@@ -271,7 +256,7 @@ class Int8 {
   const Int8Layout& layout_;
   char* memory_;
   Lane lane_;
-  Int8Weights<kBits> weights_;
+  StagedWeights<kBits, kBits == 8 ? 2 : 5> weights_;
   float y_ = 0.0f;
 };
 

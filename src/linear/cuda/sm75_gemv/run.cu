@@ -80,10 +80,11 @@ bool gemv::int8_arguments(const LinearProblem& problem, const DeviceWeight& w, b
   x.rows = experts ? 1 : static_cast<int>(problem.m);
   x.blocks = static_cast<int>(w.blocks);
   x.k = static_cast<int>(w.k);
-  // Rows that lie 32 bytes more than whole 128 apart take different banks.
+  // Lanes read 8 codes of a row at a time, or 4: rows that lie 32 or 16 bytes more than whole 128 apart take different
+  // banks.
   const std::int64_t codes =
       a.one_block ? round_up(w.k, round_chunks(w.bits) * kChunk) : round_up(w.blocks * w.block_size, 128);
-  x.code_stride = static_cast<int>(codes) + 32;
+  x.code_stride = static_cast<int>(codes) + (w.bits == 8 ? 16 : 32);
   x.scale_stride = static_cast<int>(round_up(w.blocks, 4));
   x.source = scales.source;
   x.fixed = scales.fixed;
@@ -105,7 +106,9 @@ bool gemv::int8_arguments(const LinearProblem& problem, const DeviceWeight& w, b
   const bool small = a.one_block && has_more_blocks_than_multiprocessors(w.n, problem.device.index);
   for (a.warps = small ? 8 : 16; a.warps >= 8; a.warps /= 2) {
     a.layout = int8_layout(a);
-    if (a.layout.bytes <= most_bytes) return true;
+    // So much that the next kernel's thread blocks find room beside these, if that is enough.
+    if (a.layout.weights.fill(std::min(most_bytes, kMaxSharedBytes90 / 2)) || a.layout.weights.fill(most_bytes))
+      return true;
   }
   return false;
 }

@@ -11,9 +11,6 @@
 namespace qcore::sm80_float_mma {
 namespace {
 
-template <int kBits>
-using RowWeights = gemv::RoundWeights<kBits, kBits == 8 ? 2 : 5>;
-
 using gemv::kChunk;
 using gemv::kColumns;
 
@@ -25,51 +22,36 @@ template <ptx::Half kHalf, int kBits, int kSumChunks>
 class Multiplier {
  public:
   __device__ __forceinline__ explicit Multiplier(const FewRows& arguments)
-      : a_(arguments),
-        memory_(dynamic_shared()),
-        weights_(memory_ + a_.waiting_at, FewRows::kWarps * kWarpSize),
-        chunk_(lane_.warp * kChunks) {}
+      : a_(arguments), memory_(dynamic_shared()), weights_(memory_, a_.weights) {}
 
   __device__ __forceinline__ void run() {
-    copy_scales();
-    load();
+    weights_.start(a_.w, reinterpret_cast<const uint4*>(a_.w.words), a_.w.scales);
     ptx::let_next_kernel_start();
+    weights_.fetch(0, lane_);
     ptx::wait_for_earlier_kernels();
     copy_rows();
     ptx::copy_wait<0>();
+    weights_.wait_for_scales();
     __syncthreads();
-    while (chunk_ < a_.chunks) {
-      multiply();
-      chunk_ += FewRows::kWarps * kChunks;
-      if (chunk_ < a_.chunks) load();
+    const int rounds = (a_.chunks + FewRows::kWarps * kChunks - 1) / (FewRows::kWarps * kChunks);
+#pragma unroll 1
+    for (int round = 0; round < rounds; ++round) {
+      multiply((round * FewRows::kWarps + lane_.warp) * kChunks);
+      if (round + 1 == rounds) break;
+      if (weights_.turns()) {
+        __syncthreads();
+        weights_.refill(round);
+      }
+      weights_.fetch(round + 1, lane_);
     }
     store();
   }
 
  private:
-  using Weights = RowWeights<kBits>;
+  using Weights = gemv::StagedWeights<kBits, kBits == 8 ? 2 : 3>;
   using Decode = Decoder<kHalf, kBits>;
   static constexpr int kChunks = Weights::kChunks, kLoads = Weights::kLoads;
   static_assert(kChunks % kSumChunks == 0, "a round has whole sums");
-
-  __device__ __forceinline__ void load() {
-    weights_.load(a_.w, reinterpret_cast<const uint4*>(a_.w.words), lane_, chunk_);
-  }
-
-  __device__ __forceinline__ void copy_scales() const {
-    const int units = static_cast<int>(a_.w.blocks) * 4;  // of a panel: 16 bytes, neighbors in memory too
-#pragma unroll 1
-    for (int panel = 0; panel < 2; ++panel) {
-      const std::int64_t from = static_cast<std::int64_t>(blockIdx.x) * 2 + panel;
-      const bool exists = from < a_.w.panels;
-      const float* scales = a_.w.scales + a_.w.parameter_index(exists ? from : 0, 0, 0);
-      char* to = memory_ + a_.scales_at + panel * a_.scales_stride;
-#pragma unroll 1
-      for (int unit = static_cast<int>(threadIdx.x); unit < units; unit += FewRows::kWarps * kWarpSize)
-        ptx::copy_async(to + unit * 16, scales + unit * 4, exists);
-    }
-    ptx::copy_commit();
-  }
 
   // Zeros behind a row's end, up to the last chunk.
   __device__ __forceinline__ void copy_rows() const {
@@ -87,26 +69,33 @@ class Multiplier {
     ptx::copy_commit();
   }
 
-  // Products of the round's chunks: [half][i] is row 2*quad + i%2, column 4*group + 2*half + i/2.
-  __device__ __forceinline__ void multiply() {
+  // Products of the round's chunks from `chunk` on: [half][i] is row 2*quad + i%2, column 4*group + 2*half + i/2.
+  __device__ __forceinline__ void multiply(int chunk) {
     // Rows that do not exist repeat the last one.
     const int row = lane_.group < a_.rows ? lane_.group : a_.rows - 1;
-    const char* x = memory_ + row * a_.x_stride + (chunk_ * kChunk + FewRows::kUnit * lane_.quad) * 2;
-    const auto* scales =
-        reinterpret_cast<const float4*>(memory_ + a_.scales_at + lane_.group / 4 * a_.scales_stride) + lane_.group % 4;
+    const char* x = memory_ + row * a_.x_stride + (chunk * kChunk + (kBits == 8 ? 4 : 8) * lane_.quad) * 2;
+    const auto* scales = reinterpret_cast<const float4*>(weights_.scales(lane_.group / 4)) + lane_.group % 4;
     const int block_chunks = static_cast<int>(a_.w.block_size) / kChunk;
     const auto shift = Decode::shift(1u << (kBits - 1));  // of signed codes
-    int block = chunk_ / block_chunks, left = (block + 1) * block_chunks - chunk_;
+    int block = chunk / block_chunks, left = (block + 1) * block_chunks - chunk;
 #pragma unroll
     for (int first = 0; first < kChunks; first += kSumChunks) {
-      if (chunk_ + first >= a_.chunks) break;
+      if (chunk + first >= a_.chunks) break;
       float sums[2][4] = {};
 #pragma unroll
       for (int i = first; i < first + kSumChunks; ++i) {
         uint4 words[kLoads];
         weights_.get(i, words);
-        if (kSumChunks > 1 && chunk_ + i >= a_.chunks) continue;
-        const uint4 values = *reinterpret_cast<const uint4*>(x + i * (kChunk * 2));
+        if (kSumChunks > 1 && chunk + i >= a_.chunks) continue;
+        const char* from = x + i * (kChunk * 2);
+        uint4 values;
+        if constexpr (kBits == 8) {
+          const uint2 first_values = *reinterpret_cast<const uint2*>(from);
+          const uint2 last_values = *reinterpret_cast<const uint2*>(from + kChunk);
+          values = {first_values.x, first_values.y, last_values.x, last_values.y};
+        } else {
+          values = *reinterpret_cast<const uint4*>(from);
+        }
         add_products(words, values, shift, sums);
       }
       const float4 four = scales[block * 4];
@@ -130,7 +119,7 @@ class Multiplier {
     const std::uint32_t first[4] = {words[0].x, words[0].y, words[0].z, words[0].w};
     const uint4& last = words[kLoads - 1];
     const std::uint32_t second[4] = {last.x, last.y, last.z, last.w};
-    std::uint32_t a[2][2][4];  // [j][half]: columns 4*group + 2*half and the next one, k 8*quad + 4*j ..
+    std::uint32_t a[2][2][4];  // [j][half]: columns 4*group + 2*half and the next one, 4 neighboring k each
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       std::uint32_t pairs[4];
@@ -168,7 +157,6 @@ class Multiplier {
   char* memory_;
   gemv::Lane lane_;
   Weights weights_;
-  int chunk_;
   float totals_[2][4] = {};
 };
 
@@ -215,17 +203,16 @@ bool few_rows(const LinearProblem& problem, const DeviceWeight& w, FewRows& few)
   }
   // Rows that lie 64 bytes more than whole 128 apart take different banks.
   few.x_stride = static_cast<int>(round_up(few.chunks * kChunk * 2, 128)) + 64;
-  few.scales_at = std::max(few.rows * few.x_stride, FewRows::kWarps * few.rows * kColumns * 4);
-  few.scales_stride = static_cast<int>(round_up(w.blocks, 2) + 1) * 64;  // the second panel's take the other banks
-  few.waiting_at = few.scales_at + 2 * few.scales_stride;
-  few.bytes = few.waiting_at + (w.bits == 8 ? RowWeights<8>::waiting_bytes(FewRows::kWarps)
-                                            : RowWeights<4>::waiting_bytes(FewRows::kWarps));
-  return few.bytes <= most_shared_bytes(problem.device.index);
+  few.weights =
+      gemv::StagedLayout(w, FewRows::kWarps, few.rows * std::max(few.x_stride, FewRows::kWarps * kColumns * 4));
+  // So much that the next kernel's thread blocks find room beside these, if that is enough.
+  const int most_bytes = most_shared_bytes(problem.device.index);
+  return few.weights.fill(most_bytes / 2) || few.weights.fill(most_bytes);
 }
 
 void run_few_rows(const FewRows& a, bool overlap, cudaStream_t stream) {
   LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(a.w.panels, 2))), dim3(FewRows::kWarps * kWarpSize),
-                    static_cast<std::size_t>(a.bytes)};
+                    static_cast<std::size_t>(a.weights.bytes)};
   shape.overlap = overlap;
   const auto launch_half = [&](auto half) {
     constexpr ptx::Half kHalf = decltype(half)::value;

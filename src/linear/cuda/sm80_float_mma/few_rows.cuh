@@ -1,6 +1,6 @@
 #pragma once
 
-#include "linear/cuda/sm75_gemv/gemv_kernels.cuh"
+#include "linear/cuda/sm75_gemv/staged_weights.cuh"
 
 // Up to 8 rows of fp16 or bf16 x by weights without offsets, in one launch.
 namespace qcore::sm80_float_mma {
@@ -16,9 +16,10 @@ struct FewRows {
   int rows, k, chunks;
   std::int64_t row_at[kMaxRows], y_at[kMaxRows];  // in elements
 
-  // Dynamic shared memory, in bytes: x [rows, x_stride], the weight's scales [2 panels][P][16], and weights that wait.
-  // The warps' totals [16, rows, 32] take the place of x.
-  int x_stride, scales_at, scales_stride, waiting_at, bytes;
+  int x_stride;  // in bytes
+  // Dynamic shared memory: x [rows, x_stride], whose place the warps' totals [16, rows, 32] take, and the weight's
+  // stages.
+  gemv::StagedLayout weights;
 };
 
 // Sets all of `few`. Returns false if run_few_rows() does not take the problem.

@@ -53,7 +53,7 @@ void run_grouped_gemv(const GroupedLinearProblem& problem, const ScratchBounds&)
   gemv::Int8Arguments a{};
   gemv::arguments_of(problem, a);
   LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(a.w.panels, 2)), static_cast<unsigned>(problem.m)),
-                    dim3(static_cast<unsigned>(a.warps * kWarpSize)), static_cast<std::size_t>(a.layout.bytes)};
+                    dim3(static_cast<unsigned>(a.warps * kWarpSize)), static_cast<std::size_t>(a.layout.weights.bytes)};
   shape.overlap = true;
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   a.w.bits == 8 ? gemv::launch_blocks<8>(a, shape, stream) : gemv::launch_blocks<4>(a, shape, stream);
