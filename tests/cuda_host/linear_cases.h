@@ -333,8 +333,16 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
   // Float activations are gemv's on devices before 8.0 only; its code is the same on all.
   LinearProblem on_turing = problem;
   on_turing.device = kTuring;
-  if (!sm75_gemv_unsupported_reason(on_turing)) run_close([&] { run_sm75_gemv(problem, bounds); });
+  // On a single multiprocessor a thread block takes all columns in turn.
+  ScratchBounds single = bounds;
+  single.multiprocessors = 1;
+  const bool turns = c.m <= 8 && c.n > 32;
+  if (!sm75_gemv_unsupported_reason(on_turing)) {
+    run_close([&] { run_sm75_gemv(problem, bounds); });
+    if (turns) run_close([&] { run_sm75_gemv(problem, single); });
+  }
   if (!sm80_float_mma_unsupported_reason(problem)) {
+    if (turns) run_close([&] { run_sm80_float_mma(problem, single); });
     if (c.large_tiles) run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, 1)); });
     run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, 1000)); });
   }

@@ -182,7 +182,8 @@ TEST(LinearOnTheMachine, FewRows) {
       }
 }
 
-// gemv's short way: one round of the warps and several, short last blocks, one block per row, every type of x.
+// gemv's short way: one round of the warps and several, short last blocks, one block per row, every type of x; and
+// its counterpart for floats. So many columns that a thread block has several groups of them.
 TEST(LinearOnTheMachine, FewRowsInOneLaunch) {
   constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
   unsigned cases = 0;
@@ -195,6 +196,17 @@ TEST(LinearOnTheMachine, FewRowsInOneLaunch) {
           c.bits = bits;
           c.x_dtype = c.y_dtype = kDTypes[cases % 3];
           c.special = cases % 4 == 0;
+          c.seed = 5000 + ++cases;
+          ASSERT_NO_FATAL_FAILURE(check(c));
+        }
+  for (const ComputeMode compute : {ComputeMode::int8, ComputeMode::floating})
+    for (const int bits : {4, 8})
+      for (const std::int64_t block_size : {64, 128, 5000})
+        for (const std::int64_t k : {520, 4608}) {
+          Case c{1 + cases % 2, 150, k, std::min(block_size, k)};
+          c.bits = bits;
+          c.compute = compute;
+          c.x_dtype = kDTypes[1 + cases % 2];
           c.seed = 5000 + ++cases;
           ASSERT_NO_FATAL_FAILURE(check(c));
         }

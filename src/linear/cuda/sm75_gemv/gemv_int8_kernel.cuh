@@ -48,20 +48,25 @@ class Int8 {
     } else {
       x.template run<kBlockChunks * kChunk, false>(codes, x_scales(0), nullptr, parts);
     }
-    weights_.wait_for_scales();
     __syncthreads();
-    kOneBlock ? multiply_one_block() : multiply_blocks();
-    if (lane_.warp < layout_.rows) {
-      const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kColumns + lane_.lane;
-      if (n >= a_.w.n) return;
-      if constexpr (kExperts)
-        Epilogue(a_.out, n, expert_row().expert * a_.experts.bias_stride).store(a_.y_at[blockIdx.y], y_);
-      else
-        store_epilogue(a_.out, a_.y_at[lane_.warp], n, y_);
+#pragma unroll 1
+    for (int group = 0;; ++group) {
+      y_ = 0.0f;
+      kOneBlock ? multiply_one_block(group) : multiply_blocks(group);
+      if (lane_.warp < layout_.rows) store(weights_.column(group) + lane_.lane);
+      if (group + 1 == weights_.groups()) break;
+      weights_.ask_for_scales(group + 2);
     }
   }
 
  private:
+  __device__ __forceinline__ void store(std::int64_t n) const {
+    if (n >= a_.w.n) return;
+    if constexpr (kExperts)
+      Epilogue(a_.out, n, expert_row().expert * a_.experts.bias_stride).store(a_.y_at[blockIdx.y], y_);
+    else
+      store_epilogue(a_.out, a_.y_at[lane_.warp], n, y_);
+  }
   __device__ __forceinline__ void store_nothing() const {
     const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kColumns;
     const auto row = static_cast<int>(blockIdx.y);
@@ -115,16 +120,19 @@ class Int8 {
   static constexpr int kLoads = chunk_loads(kBits), kChunks = round_chunks(kBits);
   static constexpr int kSegmentChunks = kOneBlock ? kChunks : kBlockChunks, kSegments = kChunks / kSegmentChunks;
 
-  __device__ __forceinline__ void multiply_blocks() {
-    int segment = 0;  // of the round's first warp
-    for (int round = 0;; ++round) {
+  // Both end with a barrier and the next group's first weights, if there is one.
+  __device__ __forceinline__ void multiply_blocks(int group) {
+    int round = group * layout_.weights.rounds;
+#pragma unroll 1
+    for (int segment = 0; segment < layout_.blocks;) {  // of the round's first warp
       multiply(segment + lane_.warp * kSegments);
       __syncthreads();
-      weights_.refill(round);
-      if (lane_.warp < layout_.rows) accumulate(segment);
+      if (weights_.turns()) weights_.refill(round);
+      if (lane_.warp < layout_.rows) accumulate(group, segment);
       segment += layout_.slots;
-      if (segment >= layout_.blocks) break;
-      weights_.fetch(round + 1, lane_);
+      ++round;
+      if (segment >= layout_.blocks && group + 1 == weights_.groups()) break;
+      weights_.fetch(round, lane_);
       __syncthreads();
     }
   }
@@ -171,12 +179,12 @@ class Int8 {
     ptx::mma_bytes<true, true>(products[1], w.second, pair);
   }
 
-  __device__ __forceinline__ void multiply_one_block() {
+  __device__ __forceinline__ void multiply_one_block(int group) {
     const int chunks = (a_.x.k + kChunk - 1) / kChunk;
     std::int32_t products[2][4] = {};
-    const int rounds = (chunks + a_.warps * kChunks - 1) / (a_.warps * kChunks);
+    const int rounds = layout_.weights.rounds, first_round = group * rounds;
 #pragma unroll 1
-    for (int round = 0; round < rounds; ++round) {
+    for (int round = 0;; ++round) {
       const int segment = round * a_.warps + lane_.warp;
       if (segment * kChunks < chunks) {
         const char* x = codes_of(segment);
@@ -186,9 +194,9 @@ class Int8 {
       if (round + 1 == rounds) break;
       if (weights_.turns()) {
         __syncthreads();
-        weights_.refill(round);
+        weights_.refill(first_round + round);
       }
-      weights_.fetch(round + 1, lane_);
+      weights_.fetch(first_round + round + 1, lane_);
     }
     auto* to = reinterpret_cast<std::int32_t*>(sums(lane_.warp)) + 2 * lane_.quad * kColumns + 4 * lane_.group;
 #pragma unroll
@@ -197,13 +205,19 @@ class Int8 {
         *reinterpret_cast<int4*>(to + j * kColumns) =
             int4{products[0][j], products[0][j + 2], products[1][j], products[1][j + 2]};
     __syncthreads();
-    if (lane_.warp >= layout_.rows) return;
-    std::uint32_t sum = 0;
-    for (int warp = 0; warp < a_.warps; ++warp)
-      sum += reinterpret_cast<const std::uint32_t*>(sums(warp))[lane_.warp * kColumns + lane_.lane];
-    const float* scales = weights_.scales(lane_.lane / 16);
-    y_ = numerics::add_float_product(y_, rounded(static_cast<std::int32_t>(sum)), x_scales(lane_.warp)[0],
-                                     scales[lane_.lane % 16]);
+    const bool last = group + 1 == weights_.groups();
+    if (!last) weights_.refill(first_round + rounds - 1);
+    if (lane_.warp < layout_.rows) {
+      std::uint32_t sum = 0;
+      for (int warp = 0; warp < a_.warps; ++warp)
+        sum += reinterpret_cast<const std::uint32_t*>(sums(warp))[lane_.warp * kColumns + lane_.lane];
+      weights_.wait_for_scales(group);
+      y_ = numerics::add_float_product(y_, rounded(static_cast<std::int32_t>(sum)), x_scales(lane_.warp)[0],
+                                       weights_.scales(group, lane_.lane / 16)[lane_.lane % 16]);
+    }
+    if (last) return;
+    weights_.fetch(first_round + rounds, lane_);
+    __syncthreads();
   }
 
   // `segment` is the warp's first block of this round.
@@ -227,12 +241,13 @@ class Int8 {
   }
 
   // Thread (warp, lane) owns column `lane` of row `warp`.
-  __device__ __forceinline__ void accumulate(int first) {
+  __device__ __forceinline__ void accumulate(int group, int first) {
+    weights_.wait_for_scales(group);
     const int left = layout_.blocks - first, used = left < layout_.slots ? left : layout_.slots;
     const int stride = layout_.rows * kColumns;
     const float* products = sums(0) + lane_.warp * kColumns + lane_.lane;
     const float* x = x_scales(lane_.warp) + first;
-    const auto* w = weights_.scales(lane_.lane / 16) + first * 16 + lane_.lane % 16;
+    const float* w = weights_.scales(group, lane_.lane / 16) + first * 16 + lane_.lane % 16;
     constexpr int kAtOnce = 8;  // whose loads are under way together
 #pragma unroll 1
     for (int left_groups = used / kAtOnce; left_groups > 0; --left_groups) {
@@ -256,7 +271,7 @@ class Int8 {
   const Int8Layout& layout_;
   char* memory_;
   Lane lane_;
-  StagedWeights<kBits, kBits == 8 ? 2 : 5> weights_;
+  StagedWeights<kBits, kBits == 8 ? 1 : 3> weights_;
   float y_ = 0.0f;
 };
 

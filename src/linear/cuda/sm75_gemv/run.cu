@@ -59,7 +59,8 @@ void run_gemv_float(const LinearProblem& problem, const DeviceWeight& w, std::in
 
 }  // namespace
 
-bool gemv::int8_arguments(const LinearProblem& problem, const DeviceWeight& w, bool experts, Int8Arguments& a) {
+bool gemv::int8_arguments(const LinearProblem& problem, const DeviceWeight& w, bool experts,
+                          std::int64_t multiprocessors, Int8Arguments& a) {
   if (problem.compute != ComputeMode::int8 || w.offsets || problem.m > RowQuantizer::kMaxRows || w.k == 0 ||
       w.k % RowQuantizer::kUnit || w.k > kMaxShortDepth || problem.x.column_stride != 1 ||
       reinterpret_cast<std::uintptr_t>(problem.x.data) % 16)
@@ -102,13 +103,10 @@ bool gemv::int8_arguments(const LinearProblem& problem, const DeviceWeight& w, b
   const int capability = compute_capability(problem.device.index);
   int most_bytes = capability < 80 ? kMaxSharedBytes75 : capability < 90 ? kMaxSharedBytes : kMaxSharedBytes90;
   if (experts) most_bytes -= 1 << 10;  // a copy of the quantizer is there too
-  // Where the thread blocks take turns on the multiprocessors, smaller ones leave fewer of these idle at the end.
-  const bool small = a.one_block && has_more_blocks_than_multiprocessors(w.n, problem.device.index);
-  for (a.warps = small ? 8 : 16; a.warps >= 8; a.warps /= 2) {
+  a.column_blocks = static_cast<int>(experts ? ceil_div(w.panels, 2) : column_blocks(w, multiprocessors));
+  for (a.warps = 16; a.warps >= 8; a.warps /= 2) {
     a.layout = int8_layout(a);
-    // So much that the next kernel's thread blocks find room beside these, if that is enough.
-    if (a.layout.weights.fill(std::min(most_bytes, kMaxSharedBytes90 / 2)) || a.layout.weights.fill(most_bytes))
-      return true;
+    if (a.layout.weights.fill(w, a.column_blocks, most_bytes)) return true;
   }
   return false;
 }
@@ -134,15 +132,17 @@ const char* sm75_gemv_unsupported_reason(const LinearProblem& problem) {
   return nullptr;
 }
 
-void run_sm75_gemv(const LinearProblem& problem, const ScratchBounds&) {
+void run_sm75_gemv(const LinearProblem& problem, const ScratchBounds& bounds) {
   if (problem.m == 0 || problem.weight->layout.n == 0) return;
   DeviceGuard guard(problem.device.index);
   const DeviceWeight w = device_weight(*problem.weight);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   const std::int64_t padded_block = round_up(std::max<std::int64_t>(std::min(w.block_size, w.k), 1), gemv::kChunk);
+  const std::int64_t processors =
+      bounds.multiprocessors ? bounds.multiprocessors : multiprocessors(problem.device.index);
   if (problem.compute == ComputeMode::floating)
     run_gemv_float(problem, w, padded_block, stream);
-  else if (gemv::Int8Arguments arguments{}; gemv::int8_arguments(problem, w, false, arguments))
+  else if (gemv::Int8Arguments arguments{}; gemv::int8_arguments(problem, w, false, processors, arguments))
     gemv::run_int8(arguments, compute_capability(problem.device.index) >= 90, stream);
   else
     run_gemv_integer(problem, w, padded_block, stream);

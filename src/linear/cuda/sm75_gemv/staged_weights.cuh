@@ -3,38 +3,56 @@
 #include "linear/cuda/sm75_gemv/gemv_kernels.cuh"
 #include "runtime/cuda/ptx_cluster.cuh"
 
-// The weights of a thread block's 32 columns and their scales on their way to shared memory: in stages, runs of k of
-// both panels, so many ahead as fit. From 9.0 on the copy engine brings them. Loads by threads would fill the queue of
-// the multiprocessor's memory unit, behind which the kernel in front, which may still run there, waits for its x.
+// The weights of a thread block's columns and their scales on their way to shared memory: in stages, runs of k of both
+// panels, so many ahead as fit. From 9.0 on the copy engine brings them. Loads by threads would fill the queue of the
+// multiprocessor's memory unit, behind which the kernel in front, which may still run there, waits for its x.
 namespace qcore::gemv {
 
 // How the stages lie in shared memory. A round is what the thread block multiplies at once: as many neighboring chunks
-// of every warp as it has stages.
+// of every warp as it has stages. A thread block takes groups of 32 columns in turn, blockIdx.x, + gridDim.x ..
 struct StagedLayout {
-  int warps, round;  // stages of a round
-  int stage_steps, stages, slots;
-  int barriers_at, scales_at, scales_stride, stages_at, bytes;
+  int warps, stage_steps;
+  int stages, rounds;  // of a group; the last round may have fewer stages
+  int slots;
+  int barriers_at, scales_at, scales_bytes, scales_stride, stages_at, bytes;
+
+  static constexpr int kMaxSlots = 30;
+  static constexpr int kSharedOfTwo = 113 << 10;  // of each of two thread blocks on a multiprocessor of 9.0
 
   StagedLayout() = default;
-  // Behind `first` bytes. The scales of `w` follow one after the other in both panels.
+  // Behind `first` bytes.
   StagedLayout(const DeviceWeight& w, int warps_, int first)
-      : warps(warps_), round(batch_chunks(w.bits)), stage_steps(warps_ * 4 * chunk_loads(w.bits)) {
+      : warps(warps_), stage_steps(warps_ * 4 * chunk_loads(w.bits)) {
     stages = static_cast<int>(ceil_div(w.steps, stage_steps));
+    rounds = static_cast<int>(ceil_div(stages, batch_chunks(w.bits)));
     barriers_at = static_cast<int>(round_up(first, 16));
-    scales_at = barriers_at + kMaxSlots * 8 + 16;
+    scales_at = barriers_at + (kMaxSlots + 2) * 8;
+    scales_bytes = static_cast<int>(w.blocks) * 64;
     scales_stride = static_cast<int>(round_up(w.blocks, 2) + 1) * 64;  // the second panel's take the other banks
-    stages_at = static_cast<int>(round_up(scales_at + 2 * scales_stride, 128));
+    stages_at = static_cast<int>(round_up(scales_at + 4 * scales_stride, 128));
   }
   __host__ __device__ int stage_bytes() const { return 2 * stage_steps * 64; }
-  // Takes as many slots as there are stages, or as fit. Returns false if those are fewer than a round needs.
-  bool fill(int most_bytes) {
-    const int fitting = std::min((most_bytes - stages_at) / stage_bytes(), kMaxSlots);
-    slots = std::min(stages, fitting);
-    bytes = stages_at + slots * stage_bytes();
-    return stages_at < most_bytes && slots >= std::min(stages, round);
+
+  // Takes so many slots that all stages of a thread block's groups have one, or as many as fit. Prefers so many that
+  // the next kernel's thread blocks find room beside these. Returns false if not even a round has slots.
+  bool fill(const DeviceWeight& w, std::int64_t blocks, int most_bytes) {
+    const std::int64_t groups = ceil_div(ceil_div(w.panels, 2), blocks), round = batch_chunks(w.bits);
+    for (const int limit : {kSharedOfTwo, most_bytes}) {
+      if (limit > most_bytes || stages_at > limit) continue;
+      const std::int64_t fitting = std::min((limit - stages_at) / stage_bytes(), kMaxSlots);
+      slots = static_cast<int>(std::min((groups - 1) * rounds * round + stages, fitting));
+      bytes = stages_at + slots * stage_bytes();
+      if (slots >= std::min<std::int64_t>(stages, round)) return true;
+    }
+    return false;
   }
-  static constexpr int kMaxSlots = 30;
 };
+
+// Thread blocks that take all groups of 32 columns. More than there are multiprocessors would take turns there, and
+// each would make its own copy of x.
+inline std::int64_t column_blocks(const DeviceWeight& w, std::int64_t multiprocessors) {
+  return std::min(ceil_div(w.panels, 2), multiprocessors);
+}
 
 // kHeld: chunks of a round that wait in registers; the others are read where they lie.
 template <int kBits, int kHeld>
@@ -46,39 +64,39 @@ class StagedWeights {
       : memory_(memory), layout_(layout) {}
 
   // Asks for the scales and for as many stages as there are slots. All threads call.
-  __device__ __forceinline__ void start(const DeviceWeight& w, const uint4* first_words, const float* first_scales) {
-    const std::int64_t first_panel = static_cast<std::int64_t>(blockIdx.x) * 2;
+  __device__ __forceinline__ void start(const DeviceWeight& w, const uint4* words, const float* scales) {
     steps_ = static_cast<int>(w.steps);
-    panels_ = w.panels - first_panel < 2 ? 1 : 2;
-    words_ = first_words + first_panel * w.steps * 4;
-    const float* scales = first_scales + w.parameter_index(first_panel, 0, 0);
-    const int scale_bytes = static_cast<int>(w.blocks) * 64;
+    panels_ = static_cast<int>(w.panels);
+    words_ = words;
+    scales_ = scales;
+    const int all = (panels_ + 1) / 2;
+    groups_ = (all - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x);
     if constexpr (ptx::kHasClusters) {
       if (copies() && lane() == 0) {
-        for (int i = 0; i <= layout_.slots; ++i) ptx::barrier_init(barrier(i), 1);
+        for (int i = 0; i < layout_.slots + 2; ++i) ptx::barrier_init(barrier(i), 1);
         ptx::barriers_are_ready();
-        ptx::barrier_expect(barrier(layout_.slots), panels_ * scale_bytes);
-        for (int panel = 0; panel < panels_; ++panel)
-          ptx::bulk_copy(memory_ + layout_.scales_at + panel * layout_.scales_stride,
-                         reinterpret_cast<const char*>(scales) + panel * scale_bytes, scale_bytes,
-                         barrier(layout_.slots), 1u);
       }
       __syncwarp();
-    } else {
-      for (int panel = 0; panel < panels_; ++panel)
-        copy_by_threads(memory_ + layout_.scales_at + panel * layout_.scales_stride,
-                        reinterpret_cast<const char*>(scales) + panel * scale_bytes, scale_bytes);
     }
+    ask_for_scales(0);
     copy_stages(0, layout_.slots);
+    ask_for_scales(1);
     if constexpr (ptx::kHasClusters) __syncthreads();  // the barriers are seen
   }
 
-  // Takes a round's first chunks into registers when they are there. All threads call.
+  __device__ __forceinline__ int groups() const { return groups_; }
+  __device__ __forceinline__ std::int64_t column(int group) const {
+    return (static_cast<std::int64_t>(blockIdx.x) + static_cast<std::int64_t>(group) * gridDim.x) * kColumns;
+  }
+
+  // Takes a round's first chunks into registers when they are there. Rounds of a group follow those of the one before
+  // it. All threads call; before 9.0 also to see scales that were asked for.
   __device__ __forceinline__ void fetch(int round, const Lane& lane) {
-    const int first = lane.warp * kChunks, stage = round * kChunks + first / layout_.warps;
+    const int first = lane.warp * kChunks, within = first / layout_.warps;
+    const int stage = round * kChunks + within;
+    const bool exists = round % layout_.rounds * kChunks + within < layout_.stages;
     if constexpr (ptx::kHasClusters) {
-      if (stage < layout_.stages)
-        ptx::barrier_wait(barrier(stage % layout_.slots), static_cast<unsigned>(stage / layout_.slots) & 1u);
+      if (exists) ptx::barrier_wait(barrier(stage % layout_.slots), static_cast<unsigned>(stage / layout_.slots) & 1u);
     } else {
       ptx::copy_wait<0>();
       __syncthreads();
@@ -86,26 +104,14 @@ class StagedWeights {
     const int unit = (first % layout_.warps * 4 * kLoads + lane.quad) * 4 + lane.group % 4;
     place_ = memory_ + layout_.stages_at + stage % layout_.slots * layout_.stage_bytes() +
              lane.group / 4 * (layout_.stage_steps * 64) + unit * 16;
-    if (stage < layout_.stages) {
+    if (exists) {
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) read(i, held_[i]);
     }
   }
 
-  // A panel's scales.
-  __device__ __forceinline__ const float* scales(int panel) const {
-    return reinterpret_cast<const float*>(memory_ + layout_.scales_at + panel * layout_.scales_stride);
-  }
-  // Whether stages take the places of others.
-  __device__ __forceinline__ bool turns() const { return layout_.stages > layout_.slots; }
-
-  // Waits for the scales. A barrier must follow where the other threads' copies are needed, before 9.0.
-  __device__ __forceinline__ void wait_for_scales() const {
-    if constexpr (ptx::kHasClusters) ptx::barrier_wait(barrier(layout_.slots), 0);
-  }
-
-  // The words of chunk i of the round: of 4 bits those of its k 8*quad .., of 8 bits of its k 4*quad .. and 16 + 4*quad
-  // ..
+  // The words of chunk i of the round: with 4 bits the codes of its k 8*quad .., with 8 bits of 4*quad .. and of
+  // 16 + 4*quad ..
   __device__ __forceinline__ void get(int i, uint4 (&words)[kLoads]) const {
     if (i < kHeld) {
 #pragma unroll
@@ -115,14 +121,43 @@ class StagedWeights {
     }
   }
 
+  // Whether stages take the places of others.
+  __device__ __forceinline__ bool turns() const { return all_stages() > layout_.slots; }
   // Asks for the stages that take the place of a round's. All threads call, after a barrier behind the last get().
   __device__ __forceinline__ void refill(int round) const {
     copy_stages(round * kChunks + layout_.slots, (round + 1) * kChunks + layout_.slots);
   }
 
+  // Two groups have places for their scales. All threads call, after a barrier behind the last use of those of two
+  // groups before.
+  __device__ __forceinline__ void ask_for_scales(int group) const {
+    if (group >= groups_ || (ptx::kHasClusters && (!copies() || lane() != 0))) return;
+    const int first = first_panel(group), panels = panels_ - first < 2 ? 1 : 2;
+    const char* from = reinterpret_cast<const char*>(scales_) + static_cast<std::int64_t>(first) * layout_.scales_bytes;
+    ptx::Barrier& full = barrier(layout_.slots + group % 2);
+    if constexpr (ptx::kHasClusters) ptx::barrier_expect(full, panels * layout_.scales_bytes);
+    for (int panel = 0; panel < panels; ++panel)
+      copy(scales_of(group, panel), from + static_cast<std::int64_t>(panel) * layout_.scales_bytes,
+           layout_.scales_bytes, full);
+  }
+  __device__ __forceinline__ void wait_for_scales(int group) const {
+    if constexpr (ptx::kHasClusters)
+      ptx::barrier_wait(barrier(layout_.slots + group % 2), static_cast<unsigned>(group / 2) & 1u);
+  }
+  // [P][16] of a panel of the group's.
+  __device__ __forceinline__ const float* scales(int group, int panel) const {
+    return reinterpret_cast<const float*>(scales_of(group, panel));
+  }
+
  private:
   __device__ __forceinline__ ptx::Barrier& barrier(int i) const {
     return reinterpret_cast<ptx::Barrier*>(memory_ + layout_.barriers_at)[i];
+  }
+  __device__ __forceinline__ char* scales_of(int group, int panel) const {
+    return memory_ + layout_.scales_at + (group % 2 * 2 + panel) * layout_.scales_stride;
+  }
+  __device__ __forceinline__ int first_panel(int group) const {
+    return (static_cast<int>(blockIdx.x) + group * static_cast<int>(gridDim.x)) * 2;
   }
   // Whether the calling warp speaks to the copy engine: the last one, because the first ones add sums.
   __device__ __forceinline__ bool copies() const {
@@ -133,36 +168,48 @@ class StagedWeights {
 #pragma unroll
     for (int j = 0; j < kLoads; ++j) words[j] = *reinterpret_cast<const uint4*>(place_ + (i * 4 * kLoads + 4 * j) * 64);
   }
+
+  __device__ __forceinline__ int all_stages() const {
+    return (groups_ - 1) * layout_.rounds * kChunks + layout_.stages;
+  }
+
+  // By one thread from 9.0 on, and by all before.
+  __device__ __forceinline__ void copy(char* to, const char* from, int bytes, ptx::Barrier& full) const {
+    if constexpr (ptx::kHasClusters) {
+      ptx::bulk_copy(to, from, bytes, full, 1u);
+    } else {
+      for (int at = static_cast<int>(threadIdx.x) * 16; at < bytes; at += layout_.warps * kWarpSize * 16)
+        ptx::copy_async(to + at, from + at, true);
+      ptx::copy_commit();
+    }
+  }
   __device__ __forceinline__ void copy_stages(int begin, int end) const {
     if (ptx::kHasClusters && !copies()) return;
     // The copy engine's stages are dealt to the lanes of one warp.
     constexpr int kLanes = ptx::kHasClusters ? kWarpSize : 1;
+    const int group_stages = layout_.rounds * kChunks, all = all_stages();
 #pragma unroll 1
-    for (int stage = begin + (kLanes > 1 ? lane() : 0); stage < end && stage < layout_.stages; stage += kLanes) {
-      const int first = stage * layout_.stage_steps, left = steps_ - first;
-      const int bytes = (left < layout_.stage_steps ? left : layout_.stage_steps) * 64, slot = stage % layout_.slots;
+    for (int stage = begin + (kLanes > 1 ? lane() : 0); stage < end && stage < all; stage += kLanes) {
+      const int group = stage / group_stages, slot = stage % layout_.slots, panel = first_panel(group);
+      const int first = (stage - group * group_stages) * layout_.stage_steps, left = steps_ - first;
+      const int steps = left < layout_.stage_steps ? left : layout_.stage_steps, panels = panels_ - panel < 2 ? 1 : 2;
       char* to = memory_ + layout_.stages_at + slot * layout_.stage_bytes();
-      if constexpr (ptx::kHasClusters) ptx::barrier_expect(barrier(slot), panels_ * bytes);
-      for (int panel = 0; panel < panels_; ++panel) {
-        char* panel_to = to + panel * (layout_.stage_steps * 64);
-        const uint4* from = words_ + (static_cast<std::int64_t>(panel) * steps_ + first) * 4;
-        if constexpr (ptx::kHasClusters)
-          ptx::bulk_copy(panel_to, from, bytes, barrier(slot), 1u);
-        else
-          copy_by_threads(panel_to, reinterpret_cast<const char*>(from), bytes);
-      }
+      ptx::Barrier& full = barrier(slot);
+      // The last round's stages that do not exist take part in turns.
+      if constexpr (ptx::kHasClusters) ptx::barrier_expect(full, steps > 0 ? panels * steps * 64 : 0);
+      if (steps <= 0) continue;
+      for (int i = 0; i < panels; ++i)
+        copy(to + i * (layout_.stage_steps * 64),
+             reinterpret_cast<const char*>(words_ + (static_cast<std::int64_t>(panel + i) * steps_ + first) * 4),
+             steps * 64, full);
     }
-  }
-  __device__ __forceinline__ void copy_by_threads(char* to, const char* from, int bytes) const {
-    for (int at = static_cast<int>(threadIdx.x) * 16; at < bytes; at += layout_.warps * kWarpSize * 16)
-      ptx::copy_async(to + at, from + at, true);
-    ptx::copy_commit();
   }
 
   char* memory_;
   const StagedLayout& layout_;
-  int steps_ = 0, panels_ = 0;
-  const uint4* words_ = nullptr;  // of the first panel
+  int steps_ = 0, panels_ = 0, groups_ = 0;
+  const uint4* words_ = nullptr;
+  const float* scales_ = nullptr;
   const char* place_ = nullptr;
   uint4 held_[kHeld][kLoads];
 };

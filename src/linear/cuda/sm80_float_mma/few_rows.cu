@@ -31,24 +31,35 @@ class Multiplier {
     ptx::wait_for_earlier_kernels();
     copy_rows();
     ptx::copy_wait<0>();
-    weights_.wait_for_scales();
     __syncthreads();
-    const int rounds = (a_.chunks + FewRows::kWarps * kChunks - 1) / (FewRows::kWarps * kChunks);
+    const int rounds = a_.weights.rounds;
 #pragma unroll 1
-    for (int round = 0; round < rounds; ++round) {
-      multiply((round * FewRows::kWarps + lane_.warp) * kChunks);
-      if (round + 1 == rounds) break;
-      if (weights_.turns()) {
-        __syncthreads();
-        weights_.refill(round);
+    for (int group = 0;; ++group) {
+      weights_.wait_for_scales(group);
+#pragma unroll 1
+      for (int round = 0;; ++round) {
+        multiply(group, (round * FewRows::kWarps + lane_.warp) * kChunks);
+        if (round + 1 == rounds) break;
+        if (weights_.turns()) {
+          __syncthreads();
+          weights_.refill(group * rounds + round);
+        }
+        weights_.fetch(group * rounds + round + 1, lane_);
       }
-      weights_.fetch(round + 1, lane_);
+      leave_totals();
+      __syncthreads();
+      const bool last = group + 1 == weights_.groups();
+      if (!last) weights_.refill((group + 1) * rounds - 1);
+      store(weights_.column(group) + lane_.lane);
+      if (last) break;
+      weights_.fetch((group + 1) * rounds, lane_);
+      __syncthreads();  // the totals may be overwritten
+      weights_.ask_for_scales(group + 2);
     }
-    store();
   }
 
  private:
-  using Weights = gemv::StagedWeights<kBits, kBits == 8 ? 2 : 3>;
+  using Weights = gemv::StagedWeights<kBits, kBits == 8 ? 1 : 2>;
   using Decode = Decoder<kHalf, kBits>;
   static constexpr int kChunks = Weights::kChunks, kLoads = Weights::kLoads;
   static_assert(kChunks % kSumChunks == 0, "a round has whole sums");
@@ -70,11 +81,11 @@ class Multiplier {
   }
 
   // Products of the round's chunks from `chunk` on: [half][i] is row 2*quad + i%2, column 4*group + 2*half + i/2.
-  __device__ __forceinline__ void multiply(int chunk) {
+  __device__ __forceinline__ void multiply(int group, int chunk) {
     // Rows that do not exist repeat the last one.
     const int row = lane_.group < a_.rows ? lane_.group : a_.rows - 1;
     const char* x = memory_ + row * a_.x_stride + (chunk * kChunk + (kBits == 8 ? 4 : 8) * lane_.quad) * 2;
-    const auto* scales = reinterpret_cast<const float4*>(weights_.scales(lane_.group / 4)) + lane_.group % 4;
+    const auto* scales = reinterpret_cast<const float4*>(weights_.scales(group, lane_.group / 4)) + lane_.group % 4;
     const int block_chunks = static_cast<int>(a_.w.block_size) / kChunk;
     const auto shift = Decode::shift(1u << (kBits - 1));  // of signed codes
     int block = chunk / block_chunks, left = (block + 1) * block_chunks - chunk;
@@ -133,20 +144,25 @@ class Multiplier {
     for (int half = 0; half < 2; ++half) ptx::mma_half<kHalf>(sums[half], a[1][half], x.z, x.w);
   }
 
-  __device__ __forceinline__ void store() const {
-    __syncthreads();                                 // x has been read
-    auto* sums = reinterpret_cast<float*>(memory_);  // [warps, rows, 32]
+  __device__ __forceinline__ float* totals() const { return reinterpret_cast<float*>(memory_ + a_.totals_at); }
+
+  // And begins new ones.
+  __device__ __forceinline__ void leave_totals() {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const int row = 2 * lane_.quad + j;
       if (row < a_.rows)
-        *reinterpret_cast<float4*>(sums + (lane_.warp * a_.rows + row) * kColumns + 4 * lane_.group) =
+        *reinterpret_cast<float4*>(totals() + (lane_.warp * a_.rows + row) * kColumns + 4 * lane_.group) =
             make_float4(totals_[0][j], totals_[0][j + 2], totals_[1][j], totals_[1][j + 2]);
     }
-    __syncthreads();
-    const std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kColumns + lane_.lane;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) totals_[i / 4][i % 4] = 0.0f;
+  }
+
+  // Thread (warp, lane) owns column n of row `warp`.
+  __device__ __forceinline__ void store(std::int64_t n) const {
     if (lane_.warp >= a_.rows || n >= a_.w.n) return;
-    const float* from = sums + lane_.warp * kColumns + lane_.lane;
+    const float* from = totals() + lane_.warp * kColumns + lane_.lane;
     float y = 0.0f;
 #pragma unroll
     for (int warp = 0; warp < FewRows::kWarps; ++warp) y += from[warp * a_.rows * kColumns];
@@ -183,7 +199,7 @@ void launch_bits(const FewRows& a, const LaunchShape& shape, cudaStream_t stream
 
 }  // namespace
 
-bool few_rows(const LinearProblem& problem, const DeviceWeight& w, FewRows& few) {
+bool few_rows(const LinearProblem& problem, const DeviceWeight& w, std::int64_t multiprocessors, FewRows& few) {
   constexpr std::int64_t kMaxK = 1 << 20;
   if (problem.m > FewRows::kMaxRows || w.offsets || problem.x.dtype == DType::f32 || w.k == 0 || w.k % FewRows::kUnit ||
       w.k > kMaxK || problem.x.column_stride != 1 || reinterpret_cast<std::uintptr_t>(problem.x.data) % 16)
@@ -203,15 +219,14 @@ bool few_rows(const LinearProblem& problem, const DeviceWeight& w, FewRows& few)
   }
   // Rows that lie 64 bytes more than whole 128 apart take different banks.
   few.x_stride = static_cast<int>(round_up(few.chunks * kChunk * 2, 128)) + 64;
-  few.weights =
-      gemv::StagedLayout(w, FewRows::kWarps, few.rows * std::max(few.x_stride, FewRows::kWarps * kColumns * 4));
-  // So much that the next kernel's thread blocks find room beside these, if that is enough.
-  const int most_bytes = most_shared_bytes(problem.device.index);
-  return few.weights.fill(most_bytes / 2) || few.weights.fill(most_bytes);
+  few.totals_at = few.rows * few.x_stride;
+  few.weights = gemv::StagedLayout(w, FewRows::kWarps, few.totals_at + FewRows::kWarps * few.rows * kColumns * 4);
+  few.column_blocks = static_cast<int>(gemv::column_blocks(w, multiprocessors));
+  return few.weights.fill(w, few.column_blocks, most_shared_bytes(problem.device.index));
 }
 
 void run_few_rows(const FewRows& a, bool overlap, cudaStream_t stream) {
-  LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(a.w.panels, 2))), dim3(FewRows::kWarps * kWarpSize),
+  LaunchShape shape{dim3(static_cast<unsigned>(a.column_blocks)), dim3(FewRows::kWarps * kWarpSize),
                     static_cast<std::size_t>(a.weights.bytes)};
   shape.overlap = overlap;
   const auto launch_half = [&](auto half) {

@@ -16,14 +16,14 @@ struct FewRows {
   int rows, k, chunks;
   std::int64_t row_at[kMaxRows], y_at[kMaxRows];  // in elements
 
-  int x_stride;  // in bytes
-  // Dynamic shared memory: x [rows, x_stride], whose place the warps' totals [16, rows, 32] take, and the weight's
-  // stages.
+  int column_blocks;
+  int x_stride, totals_at;  // in bytes
+  // Dynamic shared memory: x [rows, x_stride], the warps' totals [16, rows, 32], and the weight's stages.
   gemv::StagedLayout weights;
 };
 
 // Sets all of `few`. Returns false if run_few_rows() does not take the problem.
-bool few_rows(const LinearProblem& problem, const DeviceWeight& w, FewRows& few);
+bool few_rows(const LinearProblem& problem, const DeviceWeight& w, std::int64_t multiprocessors, FewRows& few);
 
 // `overlap`: the device has compute capability 9.0.
 void run_few_rows(const FewRows& few, bool overlap, cudaStream_t stream);

@@ -36,7 +36,9 @@ void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bound
   DeviceGuard guard(problem.device.index);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   const DeviceWeight w = device_weight(*problem.weight);
-  if (sm80_float_mma::FewRows few{}; sm80_float_mma::few_rows(problem, w, few))
+  const std::int64_t processors =
+      bounds.multiprocessors ? bounds.multiprocessors : multiprocessors(problem.device.index);
+  if (sm80_float_mma::FewRows few{}; sm80_float_mma::few_rows(problem, w, processors, few))
     return sm80_float_mma::run_few_rows(few, compute_capability(problem.device.index) >= 90, stream);
   const std::int64_t x_stride = row_stride(problem.x);
   const bool gather = !in_place(problem, x_stride);

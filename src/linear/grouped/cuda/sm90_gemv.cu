@@ -26,7 +26,7 @@ bool arguments_of(const GroupedLinearProblem& problem, Int8Arguments& a) {
   DeviceWeight w = device_weight(*problem.weight);
   w.n = problem.outputs();
   w.panels = w.n / PackedLayout::kPanelRows;
-  if (!int8_arguments(problem, w, true, a)) return false;
+  if (!int8_arguments(problem, w, true, 0, a)) return false;
   a.out = expert_output(problem);
   a.experts = expert_counts(problem);
   return true;
