@@ -22,8 +22,8 @@ void launch_blocks(const Int8Arguments& a, const LaunchShape& shape, cudaStream_
 }  // namespace
 
 void run_int8(const Int8Arguments& a, bool overlap, cudaStream_t stream) {
-  LaunchShape shape{dim3(static_cast<unsigned>(a.column_blocks)), dim3(static_cast<unsigned>(a.warps * kWarpSize)),
-                    static_cast<std::size_t>(a.layout.weights.bytes)};
+  LaunchShape shape{dim3(static_cast<unsigned>(a.layout.weights.blocks)),
+                    dim3(static_cast<unsigned>(a.warps * kWarpSize)), static_cast<std::size_t>(a.layout.weights.bytes)};
   shape.overlap = overlap;
   a.w.bits == 8 ? launch_blocks<8>(a, shape, stream) : launch_blocks<4>(a, shape, stream);
 }

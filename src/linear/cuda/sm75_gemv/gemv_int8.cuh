@@ -22,7 +22,7 @@ struct Int8Arguments {
   DeviceOutput out;
   RowQuantizer x;
   std::int64_t y_at[RowQuantizer::kMaxRows];  // out.y.row_offset()
-  int warps, column_blocks;
+  int warps;
   bool one_block;  // per row; its length is none of 32, 64 and 128
   Int8Layout layout;
   ExpertCounts experts;  // of a kernel for experts, whose w has the n and the panels of one, and x one row
@@ -42,7 +42,7 @@ inline Int8Layout int8_layout(const Int8Arguments& a) {
 }
 
 // Sets all but the experts. Returns false if this does not take the problem. With `experts` thread blocks have a row
-// each, and a group of columns.
+// each, and every group of columns has its own.
 bool int8_arguments(const LinearProblem& problem, const DeviceWeight& w, bool experts, std::int64_t multiprocessors,
                     Int8Arguments& arguments);
 

@@ -103,10 +103,10 @@ bool gemv::int8_arguments(const LinearProblem& problem, const DeviceWeight& w, b
   const int capability = compute_capability(problem.device.index);
   int most_bytes = capability < 80 ? kMaxSharedBytes75 : capability < 90 ? kMaxSharedBytes : kMaxSharedBytes90;
   if (experts) most_bytes -= 1 << 10;  // a copy of the quantizer is there too
-  a.column_blocks = static_cast<int>(experts ? ceil_div(w.panels, 2) : column_blocks(w, multiprocessors));
+  if (experts) multiprocessors = ceil_div(w.panels, 2);
   for (a.warps = 16; a.warps >= 8; a.warps /= 2) {
     a.layout = int8_layout(a);
-    if (a.layout.weights.fill(w, a.column_blocks, most_bytes)) return true;
+    if (a.layout.weights.fill(w, multiprocessors, most_bytes)) return true;
   }
   return false;
 }

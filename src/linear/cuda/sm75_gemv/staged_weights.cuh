@@ -13,7 +13,7 @@ namespace qcore::gemv {
 struct StagedLayout {
   int warps, stage_steps;
   int stages, rounds;  // of a group; the last round may have fewer stages
-  int slots;
+  int blocks, slots;
   int barriers_at, scales_at, scales_bytes, scales_stride, stages_at, bytes;
 
   static constexpr int kMaxSlots = 30;
@@ -33,26 +33,28 @@ struct StagedLayout {
   }
   __host__ __device__ int stage_bytes() const { return 2 * stage_steps * 64; }
 
-  // Takes so many slots that all stages of a thread block's groups have one, or as many as fit. Prefers so many that
-  // the next kernel's thread blocks find room beside these. Returns false if not even a round has slots.
-  bool fill(const DeviceWeight& w, std::int64_t blocks, int most_bytes) {
-    const std::int64_t groups = ceil_div(ceil_div(w.panels, 2), blocks), round = batch_chunks(w.bits);
-    for (const int limit : {kSharedOfTwo, most_bytes}) {
-      if (limit > most_bytes || stages_at > limit) continue;
-      const std::int64_t fitting = std::min((limit - stages_at) / stage_bytes(), kMaxSlots);
-      slots = static_cast<int>(std::min((groups - 1) * rounds * round + stages, fitting));
-      bytes = stages_at + slots * stage_bytes();
-      if (slots >= std::min<std::int64_t>(stages, round)) return true;
-    }
-    return false;
+  // Chooses thread blocks and slots. Up to as many groups as thread blocks run at once have one each, which leaves room
+  // for the next kernel's if that is enough; more groups take turns in one thread block of each multiprocessor, which
+  // makes one copy of x and asks for the next group's weights early. Returns false if not even a round has slots.
+  bool fill(const DeviceWeight& w, std::int64_t multiprocessors, int most_bytes) {
+    const std::int64_t groups = ceil_div(w.panels, 2);
+    const bool two = most_bytes >= 2 * kSharedOfTwo;
+    if (two && groups <= 2 * multiprocessors && fill_slots(w, groups, kSharedOfTwo)) return true;
+    return fill_slots(w, std::min(groups, multiprocessors), most_bytes);
+  }
+
+ private:
+  bool fill_slots(const DeviceWeight& w, std::int64_t blocks_, int limit) {
+    if (stages_at > limit) return false;
+    const std::int64_t groups = ceil_div(ceil_div(w.panels, 2), blocks_), round = batch_chunks(w.bits);
+    const std::int64_t fitting = std::min((limit - stages_at) / stage_bytes(), kMaxSlots);
+    blocks = static_cast<int>(blocks_);
+    const std::int64_t all = (groups - 1) * rounds * round + stages;
+    slots = static_cast<int>(std::min(all, fitting));
+    bytes = stages_at + slots * stage_bytes();
+    return slots >= std::min(all, round);
   }
 };
-
-// Thread blocks that take all groups of 32 columns. More than there are multiprocessors would take turns there, and
-// each would make its own copy of x.
-inline std::int64_t column_blocks(const DeviceWeight& w, std::int64_t multiprocessors) {
-  return std::min(ceil_div(w.panels, 2), multiprocessors);
-}
 
 // kHeld: chunks of a round that wait in registers; the others are read where they lie.
 template <int kBits, int kHeld>

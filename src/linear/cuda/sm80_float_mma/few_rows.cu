@@ -221,12 +221,11 @@ bool few_rows(const LinearProblem& problem, const DeviceWeight& w, std::int64_t 
   few.x_stride = static_cast<int>(round_up(few.chunks * kChunk * 2, 128)) + 64;
   few.totals_at = few.rows * few.x_stride;
   few.weights = gemv::StagedLayout(w, FewRows::kWarps, few.totals_at + FewRows::kWarps * few.rows * kColumns * 4);
-  few.column_blocks = static_cast<int>(gemv::column_blocks(w, multiprocessors));
-  return few.weights.fill(w, few.column_blocks, most_shared_bytes(problem.device.index));
+  return few.weights.fill(w, multiprocessors, most_shared_bytes(problem.device.index));
 }
 
 void run_few_rows(const FewRows& a, bool overlap, cudaStream_t stream) {
-  LaunchShape shape{dim3(static_cast<unsigned>(a.column_blocks)), dim3(FewRows::kWarps * kWarpSize),
+  LaunchShape shape{dim3(static_cast<unsigned>(a.weights.blocks)), dim3(FewRows::kWarps * kWarpSize),
                     static_cast<std::size_t>(a.weights.bytes)};
   shape.overlap = overlap;
   const auto launch_half = [&](auto half) {

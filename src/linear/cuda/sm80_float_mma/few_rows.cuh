@@ -16,7 +16,6 @@ struct FewRows {
   int rows, k, chunks;
   std::int64_t row_at[kMaxRows], y_at[kMaxRows];  // in elements
 
-  int column_blocks;
   int x_stride, totals_at;  // in bytes
   // Dynamic shared memory: x [rows, x_stride], the warps' totals [16, rows, 32], and the weight's stages.
   gemv::StagedLayout weights;
