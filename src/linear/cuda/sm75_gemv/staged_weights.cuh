@@ -33,14 +33,19 @@ struct StagedLayout {
   }
   __host__ __device__ int stage_bytes() const { return 2 * stage_steps * 64; }
 
-  // Chooses thread blocks and slots. Up to as many groups as thread blocks run at once have one each, which leaves room
-  // for the next kernel's if that is enough; more groups take turns in one thread block of each multiprocessor, which
-  // makes one copy of x and asks for the next group's weights early. Returns false if not even a round has slots.
+  // Chooses thread blocks and slots. Up to as many groups as thread blocks run at once have one each; more groups take
+  // turns in one thread block of each multiprocessor, which makes one copy of x and asks for the next group's weights
+  // early. Room for the next kernel's thread blocks beside these pays, unless a thread block has many weights. Returns
+  // false if not even a round has slots.
   bool fill(const DeviceWeight& w, std::int64_t multiprocessors, int most_bytes) {
-    const std::int64_t groups = ceil_div(w.panels, 2);
-    const bool two = most_bytes >= 2 * kSharedOfTwo;
-    if (two && groups <= 2 * multiprocessors && fill_slots(w, groups, kSharedOfTwo)) return true;
-    return fill_slots(w, std::min(groups, multiprocessors), most_bytes);
+    constexpr std::int64_t kManyBytes = 256 << 10;
+    const std::int64_t groups = ceil_div(w.panels, 2), turns = ceil_div(groups, multiprocessors);
+    const std::int64_t blocks_at_once = std::min(groups, multiprocessors);
+    if (most_bytes >= 2 * kSharedOfTwo) {
+      if (turns <= 2 && fill_slots(w, groups, kSharedOfTwo)) return true;
+      if (turns * stages * stage_bytes() <= kManyBytes && fill_slots(w, blocks_at_once, kSharedOfTwo)) return true;
+    }
+    return fill_slots(w, blocks_at_once, most_bytes);
   }
 
  private:
