@@ -22,6 +22,7 @@ set(QCORE_CUDA_OWN
     gemm/cuda/weight_sums.cu
     gru/cuda/gru_cuda.cu
     gru/cuda/gru_persistent.cu
+    gru/cuda/gru_row.cu
     gru/cuda/gru_separate.cu
     gru/cuda/gru_step.cu
     linear/cuda/expanded/run.cu
@@ -40,6 +41,7 @@ set(QCORE_CUDA_OWN
     linear/cuda/sm75_int8_sliced/unpack_weight.cu
     lstm/cuda/lstm_cuda.cu
     lstm/cuda/lstm_persistent.cu
+    lstm/cuda/lstm_row.cu
     lstm/cuda/lstm_separate.cu
     lstm/cuda/lstm_step.cu
     lut/cuda/lut16.cu

@@ -13,8 +13,8 @@ struct GruDeviceCell {
   using Kinds = CellKinds<Kind::any, Kind::staged, Kind::fused>;
   using NarrowKinds = CellKinds<Kind::staged, Kind::fused>;
   using PersistentKinds = Kinds;
-  static constexpr int kGates = 3;
-  static constexpr const char *kStep = "gru_step", *kPersistent = "gru_persistent";
+  static constexpr int kGates = 3, kTables = 3;
+  static constexpr const char *kStep = "gru_step", *kPersistent = "gru_persistent", *kRow = "gru_row";
 
   template <class Sum>
   struct Constants : CellConstants<kGates, Sum> {
@@ -48,15 +48,20 @@ struct GruDeviceCell {
     using numerics::ShiftRounding;
     if (at.step >= at.length) return {from.state, {}};
     if constexpr (kKind == Kind::any)
-      return a.half_even ? outputs<DeviceWideLanes<ShiftRounding::half_even>>(a, a.fused, constants, from)
-                         : outputs<DeviceWideLanes<ShiftRounding::half_away>>(a, a.fused, constants, from);
+      return a.half_even ? compute<DeviceWideLanes<ShiftRounding::half_even>, kKind>(a, a.arrays, constants, from)
+                         : compute<DeviceWideLanes<ShiftRounding::half_away>, kKind>(a, a.arrays, constants, from);
     else
-      return outputs<DeviceLanes<ShiftRounding::half_away>>(a, kKind == Kind::fused, constants, from);
+      return compute<DeviceLanes<ShiftRounding::half_away>, kKind>(a, a.arrays, constants, from);
   }
 
   __device__ __forceinline__ static void store(const Steps& a, const CellPlace& at, std::int64_t j,
                                                const Outputs& out) {
     store_state(a, at, j, out.state.h);
+    store_gates(a, at, j, out);
+  }
+
+  __device__ __forceinline__ static void store_gates(const Steps& a, const CellPlace& at, std::int64_t j,
+                                                     const Outputs& out) {
     if (!a.gates.data) return;
     const std::int64_t t = time_of(at.step, at.length, a.reverse);
     auto* gates = static_cast<std::int32_t*>(a.gates.data) + t * a.gates.strides[0] + at.b * a.gates.strides[1];
@@ -64,14 +69,21 @@ struct GruDeviceCell {
     for (int gate = 0; gate < 4; ++gate) gates[(gate * a.size + j) * a.gates.strides[2]] = out.gates[gate];
   }
 
- private:
-  template <class L, class Sum>
-  __device__ __forceinline__ static Outputs outputs(const Steps& a, bool fused, const Constants<Sum>& constants,
+  __device__ __forceinline__ static void store_end(const Steps&, const CellPlace&, std::int64_t, const CellState&) {}
+
+  __device__ __host__ __forceinline__ static const numerics::CodeRange& table_range(const Steps& a, int table) {
+    const numerics::GruCell& cell = a.cell;
+    return table == 0 ? cell.z_pre : table == 1 ? cell.r_pre : cell.g_pre;
+  }
+
+  template <class L, Kind kKind, class Tables, class Sum>
+  __device__ __forceinline__ static Outputs compute(const Steps& a, const Tables& all, const Constants<Sum>& constants,
                                                     const CellInputs<kGates, Sum>& from) {
+    const bool fused = kKind == Kind::any ? a.fused : kKind == Kind::fused;
     numerics::GruInputs<L> in;
     make_products<L>(constants, from, a.cell.wx, a.cell.rh, in);
     in.h = from.state.h;
-    const numerics::GruTables<L> tables{L::table(a.arrays, 0), L::table(a.arrays, 1), L::table(a.arrays, 2)};
+    const numerics::GruTables<L> tables{L::table(all, 0), L::table(all, 1), L::table(all, 2)};
     numerics::GruOutputs<L> out;
     if (fused) {
       out = numerics::gru_fused<L>(in, a.cell, tables);

@@ -4,6 +4,7 @@
 #include "gru/cuda/kernels.h"
 #include "gru/cuda/step_kernels.cuh"
 #include "recurrent/cuda/driver.cuh"
+#include "recurrent/cuda/row/row_plan.h"
 
 namespace qcore {
 namespace {
@@ -57,9 +58,11 @@ void run_gru_cuda(const GruProblem& problem, const RecurrentCudaOptions& options
   GruSteps a = steps_of(problem, layer);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   run_parts(problem, layer, options.scratch_bytes, a, [&] {
-    if (options.persistent)
+    if (options.persistent) {
+      if (options.rows && fits_row(layer) && a.kind != GruCellKind::any) return run_gru_row(layer, a, stream);
       return run_gru_persistent(layer, a, plan_persistent(layer, problem.device.index, options.largest_cluster),
                                 stream);
+    }
     for (std::int64_t step = a.first; step < a.first + a.count; ++step) {
       if (layer.separate) {
         run_gru_separate_step(layer, a, step, stream);

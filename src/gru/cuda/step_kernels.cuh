@@ -12,6 +12,7 @@ void run_gru_step(const DeviceLayer& layer, const GruSteps& a, std::int64_t step
 void run_gru_separate_step(const DeviceLayer& layer, const GruSteps& a, std::int64_t step, cudaStream_t stream);
 
 // All of a.count steps; a.state gets the last states.
+void run_gru_row(const DeviceLayer& layer, const GruSteps& a, cudaStream_t stream);
 void run_gru_persistent(const DeviceLayer& layer, const GruSteps& a, const PersistentPlan& plan, cudaStream_t stream);
 
 }  // namespace qcore

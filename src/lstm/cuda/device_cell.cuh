@@ -14,8 +14,8 @@ struct LstmDeviceCell {
   using Kinds = CellKinds<Kind::any, Kind::narrow>;
   using NarrowKinds = CellKinds<Kind::narrow>;
   using PersistentKinds = NarrowKinds;
-  static constexpr int kGates = numerics::kLstmGates;
-  static constexpr const char *kStep = "lstm_step", *kPersistent = "lstm_persistent";
+  static constexpr int kGates = numerics::kLstmGates, kTables = kGates + 1;
+  static constexpr const char *kStep = "lstm_step", *kPersistent = "lstm_persistent", *kRow = "lstm_row";
 
   template <class Sum>
   using Constants = CellConstants<kGates, Sum>;
@@ -49,10 +49,10 @@ struct LstmDeviceCell {
     using numerics::ShiftRounding;
     if (at.step >= at.length) return {from.state};
     if constexpr (kKind == Kind::any)
-      return a.half_even ? outputs<DeviceWideLanes<ShiftRounding::half_even>>(a, constants, from)
-                         : outputs<DeviceWideLanes<ShiftRounding::half_away>>(a, constants, from);
+      return a.half_even ? compute<DeviceWideLanes<ShiftRounding::half_even>, kKind>(a, a.arrays, constants, from)
+                         : compute<DeviceWideLanes<ShiftRounding::half_away>, kKind>(a, a.arrays, constants, from);
     else
-      return outputs<DeviceLanes<ShiftRounding::half_away>>(a, constants, from);
+      return compute<DeviceLanes<ShiftRounding::half_away>, kKind>(a, a.arrays, constants, from);
   }
 
   __device__ __forceinline__ static void store(const Steps& a, const CellPlace& at, std::int64_t j,
@@ -70,16 +70,25 @@ struct LstmDeviceCell {
                      a.c);
   }
 
- private:
-  template <class L, class Sum>
-  __device__ __forceinline__ static Outputs outputs(const Steps& a, const Constants<Sum>& constants,
+  __device__ __forceinline__ static void store_gates(const Steps&, const CellPlace&, std::int64_t, const Outputs&) {}
+
+  __device__ __forceinline__ static void store_end(const Steps& a, const CellPlace& at, std::int64_t j,
+                                                   const CellState& state) {
+    store_cell(a, at, j, state.c);
+  }
+
+  __device__ __host__ __forceinline__ static const numerics::CodeRange& table_range(const Steps& a, int table) {
+    return table < kGates ? a.cell.pre[table] : a.cell.c;
+  }
+
+  template <class L, Kind, class Tables, class Sum>
+  __device__ __forceinline__ static Outputs compute(const Steps& a, const Tables& all, const Constants<Sum>& constants,
                                                     const CellInputs<kGates, Sum>& from) {
     numerics::LstmInputs<L> in;
     make_products<L>(constants, from, a.cell.wx, a.cell.rh, in);
     in.c = from.state.c;
-    const numerics::LstmTables<L> tables{
-        {L::table(a.arrays, 0), L::table(a.arrays, 1), L::table(a.arrays, 2), L::table(a.arrays, 3)},
-        L::table(a.arrays, 4)};
+    const numerics::LstmTables<L> tables{{L::table(all, 0), L::table(all, 1), L::table(all, 2), L::table(all, 3)},
+                                         L::table(all, 4)};
     const auto out = numerics::lstm_cell<L>(in, a.cell, tables);
     return {{static_cast<std::int32_t>(out.m), static_cast<std::int32_t>(out.c)}};
   }

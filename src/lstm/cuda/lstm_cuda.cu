@@ -4,6 +4,7 @@
 #include "lstm/cuda/kernels.h"
 #include "lstm/cuda/step_kernels.cuh"
 #include "recurrent/cuda/driver.cuh"
+#include "recurrent/cuda/row/row_plan.h"
 
 namespace qcore {
 namespace {
@@ -61,9 +62,11 @@ void run_lstm_cuda(const LstmProblem& problem, const RecurrentCudaOptions& optio
   LstmSteps a = steps_of(problem, layer);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   run_parts(problem, layer, options.scratch_bytes, a, [&] {
-    if (options.persistent)
+    if (options.persistent) {
+      if (options.rows && fits_row(layer) && a.kind != LstmCellKind::any) return run_lstm_row(layer, a, stream);
       return run_lstm_persistent(layer, a, plan_persistent(layer, problem.device.index, options.largest_cluster),
                                  stream);
+    }
     for (std::int64_t step = a.first; step < a.first + a.count; ++step) {
       if (layer.separate) {
         run_lstm_separate_step(layer, a, step, stream);

@@ -11,10 +11,14 @@
 //                             round half away from zero in 32 bits, with products of 64, where recurrent/cpu/pack.h
 //                             proves that this holds. A kernel holds the instructions of one kind. Steps has `kind`
 //   NarrowKinds               lists all but Kind::any; PersistentKinds those that the persistent kernel has
-//   kStep, kPersistent        names of its kernels
+//   kStep, kPersistent, kRow  names of its kernels
+//   kTables, table_range(a, i)   its tables, and the range of the argument of one
 //   Constants<Sum>, Outputs   constants of a channel; what a step computes, with a CellState `state`
 //   load_constants<kKind>(a, j, constants), load_state(a, at, j, inputs)
 //   evaluate<kKind>(a, at, constants, inputs), store(a, at, j, outputs)
+//   compute<Lanes, kKind>(a, tables, constants, inputs)   of a step that the row has, in lanes whose tables they are
+//   store_gates(a, at, j, outputs)   what store() stores in each step besides the state
+//   store_end(a, at, j, state)       what it stores after the last step of a part besides h
 namespace qcore {
 
 template <auto... kKinds>
@@ -89,6 +93,13 @@ template <int kPlanes>
 __device__ __forceinline__ std::int32_t load_planes(const char* plane, std::int64_t plane_bytes) {
   const auto first = static_cast<std::int32_t>(static_cast<std::int8_t>(plane[0]));
   return kPlanes == 1 ? first : 256 * first + static_cast<std::uint8_t>(plane[plane_bytes]);
+}
+
+template <int kPlanes>
+__device__ __forceinline__ void store_planes(char* plane, std::int64_t plane_bytes, std::int32_t code) {
+  const auto bits = static_cast<std::uint32_t>(code);
+  plane[0] = static_cast<char>(kPlanes == 1 ? bits : bits >> 8);
+  if constexpr (kPlanes == 2) plane[plane_bytes] = static_cast<char>(bits);
 }
 
 // The byte of a plane of four neighboring lanes' codes, as a word that all of them get. All lanes must call.

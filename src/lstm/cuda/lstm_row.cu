@@ -1,0 +1,11 @@
+#include "lstm/cuda/device_cell.cuh"
+#include "lstm/cuda/step_kernels.cuh"
+#include "recurrent/cuda/row/row_kernel.cuh"
+
+namespace qcore {
+
+void run_lstm_row(const DeviceLayer& layer, const LstmSteps& a, cudaStream_t stream) {
+  launch_row<LstmDeviceCell>(layer, a, stream);
+}
+
+}  // namespace qcore
