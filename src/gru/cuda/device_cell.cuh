@@ -16,8 +16,8 @@ struct GruDeviceCell {
   static constexpr int kGates = 3, kTables = 3;
   static constexpr const char *kStep = "gru_step", *kPersistent = "gru_persistent", *kRow = "gru_row";
 
-  template <class Sum>
-  struct Constants : CellConstants<kGates, Sum> {
+  template <class Sum, class Shift = std::int32_t>
+  struct Constants : CellConstants<kGates, Sum, Shift> {
     std::int64_t biases[4];
   };
 
@@ -26,8 +26,9 @@ struct GruDeviceCell {
     std::int32_t gates[4];  // codes of z, r, g and rb
   };
 
-  template <Kind kKind, class Sum>
-  __device__ __forceinline__ static void load_constants(const Steps& a, std::int64_t j, Constants<Sum>& constants) {
+  template <Kind kKind, class Sum, class Shift>
+  __device__ __forceinline__ static void load_constants(const Steps& a, std::int64_t j,
+                                                        Constants<Sum, Shift>& constants) {
     load_product_constants(a, j, constants);
     if constexpr (kKind != Kind::fused) {
       if (kKind == Kind::any && a.fused) return;
@@ -48,10 +49,11 @@ struct GruDeviceCell {
     using numerics::ShiftRounding;
     if (at.step >= at.length) return {from.state, {}};
     if constexpr (kKind == Kind::any)
-      return a.half_even ? compute<DeviceWideLanes<ShiftRounding::half_even>, kKind>(a, a.arrays, constants, from)
-                         : compute<DeviceWideLanes<ShiftRounding::half_away>, kKind>(a, a.arrays, constants, from);
+      return a.half_even
+                 ? compute<DeviceWideLanes<ShiftRounding::half_even>, kKind>(a, a.cell, a.arrays, constants, from)
+                 : compute<DeviceWideLanes<ShiftRounding::half_away>, kKind>(a, a.cell, a.arrays, constants, from);
     else
-      return compute<DeviceLanes<ShiftRounding::half_away>, kKind>(a, a.arrays, constants, from);
+      return compute<DeviceLanes<ShiftRounding::half_away>, kKind>(a, a.cell, a.arrays, constants, from);
   }
 
   __device__ __forceinline__ static void store(const Steps& a, const CellPlace& at, std::int64_t j,
@@ -76,21 +78,36 @@ struct GruDeviceCell {
     return table == 0 ? cell.z_pre : table == 1 ? cell.r_pre : cell.g_pre;
   }
 
-  template <class L, Kind kKind, class Tables, class Sum>
-  __device__ __forceinline__ static Outputs compute(const Steps& a, const Tables& all, const Constants<Sum>& constants,
+  template <class Shift>
+  __device__ __forceinline__ static numerics::GruCellOf<Shift> cell_of(const Steps& a) {
+    const numerics::GruCell& c = a.cell;
+    numerics::GruCellOf<Shift> made{c.wx, c.rh, c.rb, c.rrh, c.z_pre, c.r_pre, c.g_pre, c.old_part, c.new_part, c.h};
+    made.wx_to_z = Shift(c.wx_to_z), made.rh_to_z = Shift(c.rh_to_z), made.wx_to_r = Shift(c.wx_to_r);
+    made.rh_to_r = Shift(c.rh_to_r), made.wx_to_g = Shift(c.wx_to_g);
+    made.rh_to_rb = Shift(c.rh_to_rb), made.r_rb_to_rrh = Shift(c.r_rb_to_rrh), made.rrh_to_g = Shift(c.rrh_to_g);
+    made.z_h_to_old = Shift(c.z_h_to_old), made.z_g_to_new = Shift(c.z_g_to_new);
+    made.old_to_h = Shift(c.old_to_h), made.new_to_h = Shift(c.new_to_h);
+    made.r_rh_to_g = Shift(c.r_rh_to_g), made.g_to_h = Shift(c.g_to_h), made.z_bits = Shift(c.z_bits);
+    made.one = c.one;
+    return made;
+  }
+
+  template <class L, Kind kKind, class Cell, class Tables, class Shift, class Sum>
+  __device__ __forceinline__ static Outputs compute(const Steps& a, const Cell& cell, const Tables& all,
+                                                    const Constants<Sum, Shift>& constants,
                                                     const CellInputs<kGates, Sum>& from) {
     const bool fused = kKind == Kind::any ? a.fused : kKind == Kind::fused;
     numerics::GruInputs<L> in;
-    make_products<L>(constants, from, a.cell.wx, a.cell.rh, in);
+    make_products<L>(constants, from, cell.wx, cell.rh, in);
     in.h = from.state.h;
     const numerics::GruTables<L> tables{L::table(all, 0), L::table(all, 1), L::table(all, 2)};
     numerics::GruOutputs<L> out;
     if (fused) {
-      out = numerics::gru_fused<L>(in, a.cell, tables);
+      out = numerics::gru_fused<L>(in, cell, tables);
       out.rb = in.rh[2];
     } else {
       const auto bias = [&](int i) { return static_cast<typename L::I>(constants.biases[i]); };
-      out = numerics::gru_staged<L>(in, {bias(0), bias(1), bias(2), bias(3)}, a.cell, tables);
+      out = numerics::gru_staged<L>(in, {bias(0), bias(1), bias(2), bias(3)}, cell, tables);
     }
     const auto narrow = [](typename L::I value) { return static_cast<std::int32_t>(value); };
     return {{narrow(out.h), 0}, {narrow(out.z), narrow(out.r), narrow(out.g), narrow(out.rb) + a.rb_zero}};

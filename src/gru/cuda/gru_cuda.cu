@@ -4,7 +4,6 @@
 #include "gru/cuda/kernels.h"
 #include "gru/cuda/step_kernels.cuh"
 #include "recurrent/cuda/driver.cuh"
-#include "recurrent/cuda/row/row_plan.h"
 
 namespace qcore {
 namespace {
@@ -44,6 +43,7 @@ GruSteps steps_of(const GruProblem& problem, const DeviceLayer& layer) {
   a.arrays = gru.on_device(problem.device.index);
   a.half_even = p.rounding == ShiftRounding::half_even;
   a.kind = cell_kind(gru, layer);
+  a.narrow = a.kind != GruCellKind::any && gru.packed->layer.width == LaneWidth::narrow;
   a.cell = a.kind == GruCellKind::any ? gru.cell : gru.packed->layer.cell;
   a.fused = p.pipeline == GruPipeline::fused;
   a.rb_zero = a.fused ? p.formats.rh.zero_point : p.formats.rb.zero_point;
@@ -59,7 +59,7 @@ void run_gru_cuda(const GruProblem& problem, const RecurrentCudaOptions& options
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   run_parts(problem, layer, options.scratch_bytes, a, [&] {
     if (options.persistent) {
-      if (options.rows && fits_row(layer) && a.kind != GruCellKind::any) return run_gru_row(layer, a, stream);
+      if (options.rows && run_gru_row(layer, a, stream)) return;
       return run_gru_persistent(layer, a, plan_persistent(layer, problem.device.index, options.largest_cluster),
                                 stream);
     }

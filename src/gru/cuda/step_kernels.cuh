@@ -12,7 +12,9 @@ void run_gru_step(const DeviceLayer& layer, const GruSteps& a, std::int64_t step
 void run_gru_separate_step(const DeviceLayer& layer, const GruSteps& a, std::int64_t step, cudaStream_t stream);
 
 // All of a.count steps; a.state gets the last states.
-void run_gru_row(const DeviceLayer& layer, const GruSteps& a, cudaStream_t stream);
 void run_gru_persistent(const DeviceLayer& layer, const GruSteps& a, const PersistentPlan& plan, cudaStream_t stream);
+
+// The same with a thread block for each row, which keeps R in registers; false, and nothing done, where that can't be.
+bool run_gru_row(const DeviceLayer& layer, const GruSteps& a, cudaStream_t stream);
 
 }  // namespace qcore

@@ -4,7 +4,6 @@
 #include "lstm/cuda/kernels.h"
 #include "lstm/cuda/step_kernels.cuh"
 #include "recurrent/cuda/driver.cuh"
-#include "recurrent/cuda/row/row_plan.h"
 
 namespace qcore {
 namespace {
@@ -48,6 +47,7 @@ LstmSteps steps_of(const LstmProblem& problem, const DeviceLayer& layer) {
   a.arrays = lstm.on_device(problem.device.index);
   a.half_even = lstm.parameters.rounding == ShiftRounding::half_even;
   a.kind = cell_kind(lstm, layer);
+  a.narrow = a.kind != LstmCellKind::any && lstm.packed->layer.width == LaneWidth::narrow;
   a.cell = a.kind == LstmCellKind::any ? lstm.cell : lstm.packed->layer.cell;
   a.c = layer.c;
   a.c0 = device_view(problem.c0);
@@ -63,7 +63,7 @@ void run_lstm_cuda(const LstmProblem& problem, const RecurrentCudaOptions& optio
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   run_parts(problem, layer, options.scratch_bytes, a, [&] {
     if (options.persistent) {
-      if (options.rows && fits_row(layer) && a.kind != LstmCellKind::any) return run_lstm_row(layer, a, stream);
+      if (options.rows && run_lstm_row(layer, a, stream)) return;
       return run_lstm_persistent(layer, a, plan_persistent(layer, problem.device.index, options.largest_cluster),
                                  stream);
     }

@@ -12,7 +12,9 @@ void run_lstm_step(const DeviceLayer& layer, const LstmSteps& a, std::int64_t st
 void run_lstm_separate_step(const DeviceLayer& layer, const LstmSteps& a, std::int64_t step, cudaStream_t stream);
 
 // All of a.count steps; a.state gets the last states.
-void run_lstm_row(const DeviceLayer& layer, const LstmSteps& a, cudaStream_t stream);
 void run_lstm_persistent(const DeviceLayer& layer, const LstmSteps& a, const PersistentPlan& plan, cudaStream_t stream);
+
+// The same with a thread block for each row, which keeps R in registers; false, and nothing done, where that can't be.
+bool run_lstm_row(const DeviceLayer& layer, const LstmSteps& a, cudaStream_t stream);
 
 }  // namespace qcore

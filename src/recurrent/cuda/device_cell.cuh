@@ -13,10 +13,12 @@
 //   NarrowKinds               lists all but Kind::any; PersistentKinds those that the persistent kernel has
 //   kStep, kPersistent, kRow  names of its kernels
 //   kTables, table_range(a, i)   its tables, and the range of the argument of one
-//   Constants<Sum>, Outputs   constants of a channel; what a step computes, with a CellState `state`
+//   Constants<Sum, Shift>, Outputs   constants of a channel; what a step computes, with a CellState `state`
+//   cell_of<Shift>(a)         the parameters of all channels, with shifts made from numbers
 //   load_constants<kKind>(a, j, constants), load_state(a, at, j, inputs)
 //   evaluate<kKind>(a, at, constants, inputs), store(a, at, j, outputs)
-//   compute<Lanes, kKind>(a, tables, constants, inputs)   of a step that the row has, in lanes whose tables they are
+//   compute<Lanes, kKind>(a, cell, tables, constants, inputs)   of a step that the row has, in lanes whose shifts and
+//                             tables they are
 //   store_gates(a, at, j, outputs)   what store() stores in each step besides the state
 //   store_end(a, at, j, state)       what it stores after the last step of a part besides h
 namespace qcore {
@@ -42,25 +44,25 @@ struct CellPlace {
 };
 
 // Constants of a channel.
-template <int kGates, class Sum>
+template <int kGates, class Sum, class Shift = std::int32_t>
 struct CellConstants {
   Sum offsets[kGates];
-  std::int32_t shifts[kGates];
+  Shift shifts[kGates];
 };
 
-template <int kGates, class Sum>
+template <int kGates, class Sum, class Shift>
 __device__ __forceinline__ void load_product_constants(const RecurrentSteps& a, std::int64_t j,
-                                                       CellConstants<kGates, Sum>& constants) {
+                                                       CellConstants<kGates, Sum, Shift>& constants) {
 #pragma unroll
   for (int gate = 0; gate < kGates; ++gate) {
     constants.offsets[gate] = static_cast<Sum>(a.arrays.r.offsets[gate * a.channels + j]);
-    constants.shifts[gate] = a.arrays.r.shifts[gate * a.channels + j];
+    constants.shifts[gate] = Shift(a.arrays.r.shifts[gate * a.channels + j]);
   }
 }
 
 // Makes codes of both products. Sums are int32 or int64; less than 2^29 in lanes of 32 bits, if int32.
-template <class L, int kGates, class Sum, class Inputs>
-__device__ __forceinline__ void make_products(const CellConstants<kGates, Sum>& constants,
+template <class L, int kGates, class Sum, class Shift, class Inputs>
+__device__ __forceinline__ void make_products(const CellConstants<kGates, Sum, Shift>& constants,
                                               const CellInputs<kGates, Sum>& from, const numerics::CodeRange& wx,
                                               const numerics::CodeRange& rh, Inputs& in) {
 #pragma unroll

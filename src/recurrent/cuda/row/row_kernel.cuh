@@ -2,11 +2,12 @@
 
 #include "recurrent/cuda/byte_product.cuh"
 #include "recurrent/cuda/device_cell.cuh"
-#include "recurrent/cuda/row/row_plan.h"
+#include "recurrent/cuda/row/row_lanes.cuh"
 #include "recurrent/cuda/state_product.cuh"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/ptx.cuh"
 #include "runtime/cuda/ptx_launch.cuh"
+#include "runtime/cuda/ptx_shared.cuh"
 #include "runtime/memory.h"
 
 // All steps of one row of the batch in one thread block, which keeps R in registers. A step is a chain of dependent
@@ -14,21 +15,14 @@
 // lane for each channel, whose sums arrive in its own registers, while other warps store results and fetch W x.
 namespace qcore {
 
-// Codes of the cell's functions in 32 bits each, in shared memory or where they were uploaded.
-struct RowTables {
-  const std::int32_t* entries[kMaxTables];
-};
-
-struct RowLanes : DeviceLanes<numerics::ShiftRounding::half_away> {
-  using Table = const std::int32_t*;
-  QCORE_NUMERIC I look_up(Table table, I index) { return table[index]; }
-  QCORE_NUMERIC Table table(const RowTables& tables, int index) { return tables.entries[index]; }
-};
-
 // How many sets of 16 channels a warp multiplies by. Two make use of all lanes; with more than one plane of bytes their
 // part of R and their sums would not fit in registers.
 template <int kWeightPlanes, int kStatePlanes>
 constexpr int kRowSets = kWeightPlanes + kStatePlanes == 2 ? 2 : 1;
+
+// Whether the cell's numbers have 32 bits, products included, and its tables are in shared memory.
+template <int kWeightPlanes, int kStatePlanes>
+constexpr bool kRowNarrow = kWeightPlanes + kStatePlanes == 2;
 
 // Warps that multiply by 128 channels, and those that store and fetch.
 template <int kWeightPlanes, int kStatePlanes>
@@ -73,10 +67,9 @@ struct RowOperand {
 
   // R h of the lane's channel.
   template <int kStatePlanes, class Sum>
-  __device__ __forceinline__ void multiply(const char* state, int steps, const RowChannel<kSets>& of,
+  __device__ __forceinline__ void multiply(ptx::SharedAddress state, const RowChannel<kSets>& of,
                                            Sum (&sums)[kGates]) const {
     using Product = ByteProduct<kWeightPlanes, kStatePlanes, 1, 1>;
-    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
     Product products[kSets][kGates];
 #pragma unroll
     for (int set = 0; set < kSets; ++set)
@@ -87,14 +80,12 @@ struct RowOperand {
     for (int step = 0; step < kRowSteps; ++step)
 #pragma unroll
       for (int plane = 0; plane < kStatePlanes; ++plane) {
-        const uint4 codes =
-            *reinterpret_cast<const uint4*>(state + plane * kRowChannels + step * kStepK + 16 * (lane % 4));
+        const uint4 codes = ptx::load_shared_words(state + plane * kRowChannels + step * kStepK);
         b[step][plane][0] = codes.x, b[step][plane][1] = codes.y;
         b[step][plane][2] = codes.z, b[step][plane][3] = codes.w;
       }
 #pragma unroll
-    for (int step = 0; step < kRowSteps; ++step) {
-      if (step > 0 && step >= steps) break;
+    for (int step = 0; step < kRowSteps; ++step)
 #pragma unroll
       for (int plane = 0; plane < kWeightPlanes; ++plane)
 #pragma unroll
@@ -102,7 +93,6 @@ struct RowOperand {
 #pragma unroll
           for (int gate = 0; gate < kGates; ++gate)
             products[set][gate].add_words(words[set][gate][plane][step], plane, b[step]);
-    }
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) {
       Product own;
@@ -128,6 +118,7 @@ __global__ void __launch_bounds__((kMostProductWarps<kWeightPlanes, kStatePlanes
   constexpr int kGates = Cell::kGates, kSets = kRowSets<kWeightPlanes, kStatePlanes>;
   constexpr int kStateBytes = kStatePlanes * kRowChannels, kSlotBytes = kGates * kRowChannels * 2;
   using Sum = StateSum<kWeightPlanes, kStatePlanes, false>;
+  using Lanes = std::conditional_t<kRowNarrow<kWeightPlanes, kStatePlanes>, NarrowLanes, RowLanes>;
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   const int lane = thread % kWarpSize, warp = thread / kWarpSize;
   const bool multiplies = warp < plan.product_warps;
@@ -138,14 +129,15 @@ __global__ void __launch_bounds__((kMostProductWarps<kWeightPlanes, kStatePlanes
 
   char* const states = dynamic_shared();
   char* const ring = states + 2 * kStateBytes;
-  RowTables tables;
+  typename Lanes::Tables tables;
 #pragma unroll
   for (int i = 0; i < Cell::kTables; ++i) {
-    tables.entries[i] = a.arrays.tables[i];
-    if (plan.tables[i].entries == 0) continue;
     auto* const copy = reinterpret_cast<std::int32_t*>(states + plan.tables[i].at);
-    for (int k = thread; k < plan.tables[i].entries; k += threads) copy[k] = tables.entries[i][k];
-    tables.entries[i] = copy;
+    for (int k = thread; k < plan.tables[i].entries; k += threads) copy[k] = a.arrays.tables[i][k];
+    if constexpr (kRowNarrow<kWeightPlanes, kStatePlanes>)
+      tables.entries[i] = ptx::shared_address(copy);
+    else
+      tables.entries[i] = plan.tables[i].entries ? copy : a.arrays.tables[i];
   }
   const RowChannel<kSets> own(warp, lane);
   RowOperand<kGates, kWeightPlanes, kSets> operand;
@@ -154,8 +146,9 @@ __global__ void __launch_bounds__((kMostProductWarps<kWeightPlanes, kStatePlanes
   // Lanes without a channel compute the last one's, and store nothing.
   const int channel = own.channel(lane), j = channel < channels ? channel : channels - 1;
   const bool valid = multiplies && channel < size && own.first_of_channel(lane);
-  typename Cell::template Constants<Sum> constants{};
+  typename Cell::template Constants<Sum, typename Lanes::Shift> constants{};
   if (multiplies) Cell::template load_constants<kKind>(a, j, constants);
+  const auto cell = Cell::template cell_of<typename Lanes::Shift>(a);
 
   ptx::wait_for_earlier_kernels();
   const std::int64_t length = row_length(a.lengths, a.length_stride, b, a.steps), left = length - a.first;
@@ -183,23 +176,29 @@ __global__ void __launch_bounds__((kMostProductWarps<kWeightPlanes, kStatePlanes
   if (!multiplies)
     for (int step = 0; step < kRowAhead - 1; ++step) fetch(step);
 
+  // What a lane reads and writes in each step.
+  const ptx::SharedAddress operands = ptx::shared_address(states + 16 * (lane % 4));
+  const ptx::SharedAddress own_state = ptx::shared_address(states + j), own_wx = ptx::shared_address(ring + 2 * j);
   for (int step = 0; step < active; ++step) {
     if (!multiplies) ptx::copy_wait<kRowAhead - 2>();
     __syncthreads();
-    const char* const state = states + step % 2 * kStateBytes;
     if (multiplies) {
-      const auto* const codes = reinterpret_cast<const std::uint16_t*>(ring + step % kRowAhead * kSlotBytes) + j;
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) in.wx[gate] = codes[gate * channels];
-      operand.template multiply<kStatePlanes>(state, steps, own, in.sums);
-      const typename Cell::Outputs out = Cell::template compute<RowLanes, kKind>(a, tables, constants, in);
+      for (int gate = 0; gate < kGates; ++gate)
+        in.wx[gate] = ptx::load_shared_half(own_wx + step % kRowAhead * kSlotBytes + gate * channels * 2);
+      operand.template multiply<kStatePlanes>(operands + step % 2 * kStateBytes, own, in.sums);
+      const typename Cell::Outputs out = Cell::template compute<Lanes, kKind>(a, cell, tables, constants, in);
       in.state = out.state;
       if (valid) {
-        store_planes<kStatePlanes>(states + (step + 1) % 2 * kStateBytes + j, kRowChannels, out.state.h + a.h.zero);
+        const auto code = static_cast<std::uint32_t>(out.state.h + a.h.zero);
+        const ptx::SharedAddress to = own_state + (step + 1) % 2 * kStateBytes;
+        ptx::store_shared_byte(to, kStatePlanes == 1 ? code : code >> 8);
+        if (kStatePlanes == 2) ptx::store_shared_byte(to + kRowChannels, code);
         Cell::store_gates(a, {b, a.first + step, length}, j, out);
       }
     } else {
       fetch(step + kRowAhead - 1);
+      const char* const state = states + step % 2 * kStateBytes;
       for (int i = helper; step > 0 && i < size; i += kHelpers)
         store_state(a, {b, a.first + step - 1, length}, i,
                     load_planes<kStatePlanes>(state + i, kRowChannels) - a.h.zero);
@@ -221,19 +220,25 @@ __global__ void __launch_bounds__((kMostProductWarps<kWeightPlanes, kStatePlanes
   }
 }
 
+// Returns false, and runs nothing, if the kernel is not for the cell's numbers.
 template <class Cell, int kWeightPlanes, int kStatePlanes, auto... kKinds>
-void launch_row(const typename Cell::Steps& a, cudaStream_t stream, CellKinds<kKinds...>) {
+bool launch_row(const typename Cell::Steps& a, cudaStream_t stream, CellKinds<kKinds...>) {
   void (*kernel)(typename Cell::Steps, RowPlan) = nullptr;
   ((a.kind == kKinds ? kernel = recurrent_row_kernel<Cell, typename Cell::Steps, kWeightPlanes, kStatePlanes, kKinds>
                      : kernel),
    ...);
+  constexpr bool kNarrow = kRowNarrow<kWeightPlanes, kStatePlanes>;
+  if (kernel == nullptr || (kNarrow && !a.narrow)) return false;
   RowPlan plan{};
   plan.product_warps = static_cast<int>(ceil_div(a.channels, kTileRows * kRowSets<kWeightPlanes, kStatePlanes>));
   int bytes = 2 * kStatePlanes * kRowChannels + kRowAhead * Cell::kGates * kRowChannels * 2;
   for (int i = 0; i < Cell::kTables; ++i) {
     const numerics::CodeRange range = Cell::table_range(a, i);
     const std::int64_t entries = std::int64_t{range.hi} - range.lo + 1;
-    if (bytes + 4 * entries > kRowSharedBytes) continue;
+    if (bytes + 4 * entries > kRowSharedBytes) {
+      if (kNarrow) return false;
+      continue;
+    }
     plan.tables[i] = {static_cast<int>(entries), bytes};
     bytes += static_cast<int>(4 * entries);
   }
@@ -242,17 +247,21 @@ void launch_row(const typename Cell::Steps& a, cudaStream_t stream, CellKinds<kK
                     static_cast<std::size_t>(bytes)};
   shape.overlap = a.overlap;
   launch(Cell::kRow, kernel, shape, stream, a, plan);
+  return true;
 }
 
-// Runs all of a.count steps; a.state gets the last states.
+// Runs all of a.count steps, if a thread block holds R and what the cell needs; a.state gets the last states.
 template <class Cell>
-void launch_row(const DeviceLayer& layer, const typename Cell::Steps& a, cudaStream_t stream) {
+bool launch_row(const DeviceLayer& layer, const typename Cell::Steps& a, cudaStream_t stream) {
+  if (layer.hidden_size > kRowChannels) return false;
   constexpr typename Cell::NarrowKinds kKinds{};
   if (layer.weight_planes == 1)
     return layer.state_planes == 1 ? launch_row<Cell, 1, 1>(a, stream, kKinds)
                                    : launch_row<Cell, 1, 2>(a, stream, kKinds);
   if constexpr (fits_row_registers(Cell::kGates, 2))
-    layer.state_planes == 1 ? launch_row<Cell, 2, 1>(a, stream, kKinds) : launch_row<Cell, 2, 2>(a, stream, kKinds);
+    return layer.state_planes == 1 ? launch_row<Cell, 2, 1>(a, stream, kKinds)
+                                   : launch_row<Cell, 2, 2>(a, stream, kKinds);
+  return false;
 }
 
 }  // namespace qcore

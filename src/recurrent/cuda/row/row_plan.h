@@ -19,8 +19,5 @@ struct RowPlan {
 
 // Whether a thread block's registers hold R: an LSTM's with weights of two planes would leave too few to the cell.
 constexpr bool fits_row_registers(int gates, int weight_planes) { return gates * weight_planes <= 6; }
-inline bool fits_row(const DeviceLayer& layer) {
-  return layer.hidden_size <= kRowChannels && fits_row_registers(layer.gates, layer.weight_planes);
-}
 
 }  // namespace qcore
