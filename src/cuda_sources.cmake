@@ -24,6 +24,7 @@ set(QCORE_CUDA_OWN
     gru/cuda/gru_persistent.cu
     gru/cuda/gru_row.cu
     gru/cuda/gru_separate.cu
+    gru/cuda/gru_single.cu
     gru/cuda/gru_step.cu
     linear/cuda/expanded/run.cu
     linear/cuda/sm80_float_mma/run.cu
@@ -43,6 +44,7 @@ set(QCORE_CUDA_OWN
     lstm/cuda/lstm_persistent.cu
     lstm/cuda/lstm_row.cu
     lstm/cuda/lstm_separate.cu
+    lstm/cuda/lstm_single.cu
     lstm/cuda/lstm_step.cu
     lut/cuda/lut16.cu
     lut/cuda/lut.cu

@@ -14,7 +14,8 @@ struct GruDeviceCell {
   using NarrowKinds = CellKinds<Kind::staged, Kind::fused>;
   using PersistentKinds = Kinds;
   static constexpr int kGates = 3, kTables = 3;
-  static constexpr const char *kStep = "gru_step", *kPersistent = "gru_persistent", *kRow = "gru_row";
+  static constexpr const char *kStep = "gru_step", *kPersistent = "gru_persistent", *kRow = "gru_row",
+                              *kSingle = "gru_single_step";
 
   template <class Sum, class Shift = std::int32_t>
   struct Constants : CellConstants<kGates, Sum, Shift> {
@@ -29,7 +30,7 @@ struct GruDeviceCell {
   template <Kind kKind, class Sum, class Shift>
   __device__ __forceinline__ static void load_constants(const Steps& a, std::int64_t j,
                                                         Constants<Sum, Shift>& constants) {
-    load_product_constants(a, j, constants);
+    load_product_constants(a.arrays.r, a.channels, j, constants);
     if constexpr (kKind != Kind::fused) {
       if (kKind == Kind::any && a.fused) return;
 #pragma unroll
@@ -81,7 +82,10 @@ struct GruDeviceCell {
   template <class Shift>
   __device__ __forceinline__ static numerics::GruCellOf<Shift> cell_of(const Steps& a) {
     const numerics::GruCell& c = a.cell;
-    numerics::GruCellOf<Shift> made{c.wx, c.rh, c.rb, c.rrh, c.z_pre, c.r_pre, c.g_pre, c.old_part, c.new_part, c.h};
+    numerics::GruCellOf<Shift> made{};
+    made.wx = c.wx, made.rh = c.rh, made.rb = c.rb, made.rrh = c.rrh, made.h = c.h;
+    made.z_pre = c.z_pre, made.r_pre = c.r_pre, made.g_pre = c.g_pre;
+    made.old_part = c.old_part, made.new_part = c.new_part;
     made.wx_to_z = Shift(c.wx_to_z), made.rh_to_z = Shift(c.rh_to_z), made.wx_to_r = Shift(c.wx_to_r);
     made.rh_to_r = Shift(c.rh_to_r), made.wx_to_g = Shift(c.wx_to_g);
     made.rh_to_rb = Shift(c.rh_to_rb), made.r_rb_to_rrh = Shift(c.r_rb_to_rrh), made.rrh_to_g = Shift(c.rrh_to_g);

@@ -57,6 +57,10 @@ void run_gru_cuda(const GruProblem& problem, const RecurrentCudaOptions& options
   const DeviceLayer layer = layer_of(*problem.gru);
   GruSteps a = steps_of(problem, layer);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
+  if (options.single && !options.persistent && run_single_step(problem, layer, a, [&](const PackPair& pair) {
+        return run_gru_single_step(layer, a, pair, stream);
+      }))
+    return;
   run_parts(problem, layer, options.scratch_bytes, a, [&] {
     if (options.persistent) {
       if (options.rows && run_gru_row(layer, a, stream)) return;

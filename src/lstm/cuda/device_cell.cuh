@@ -15,7 +15,8 @@ struct LstmDeviceCell {
   using NarrowKinds = CellKinds<Kind::narrow>;
   using PersistentKinds = NarrowKinds;
   static constexpr int kGates = numerics::kLstmGates, kTables = kGates + 1;
-  static constexpr const char *kStep = "lstm_step", *kPersistent = "lstm_persistent", *kRow = "lstm_row";
+  static constexpr const char *kStep = "lstm_step", *kPersistent = "lstm_persistent", *kRow = "lstm_row",
+                              *kSingle = "lstm_single_step";
 
   template <class Sum, class Shift = std::int32_t>
   using Constants = CellConstants<kGates, Sum, Shift>;
@@ -27,7 +28,7 @@ struct LstmDeviceCell {
   template <Kind kKind, class Sum, class Shift>
   __device__ __forceinline__ static void load_constants(const Steps& a, std::int64_t j,
                                                         Constants<Sum, Shift>& constants) {
-    load_product_constants(a, j, constants);
+    load_product_constants(a.arrays.r, a.channels, j, constants);
   }
 
   template <class Sum>

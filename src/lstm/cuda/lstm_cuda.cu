@@ -61,6 +61,10 @@ void run_lstm_cuda(const LstmProblem& problem, const RecurrentCudaOptions& optio
   const DeviceLayer layer = layer_of(*problem.lstm);
   LstmSteps a = steps_of(problem, layer);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
+  if (options.single && !options.persistent && run_single_step(problem, layer, a, [&](const PackPair& pair) {
+        return run_lstm_single_step(layer, a, pair, stream);
+      }))
+    return;
   run_parts(problem, layer, options.scratch_bytes, a, [&] {
     if (options.persistent) {
       if (options.rows && run_lstm_row(layer, a, stream)) return;

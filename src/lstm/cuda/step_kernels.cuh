@@ -1,6 +1,7 @@
 #pragma once
 
 #include "lstm/cuda/steps.cuh"
+#include "recurrent/cuda/pack_steps.cuh"
 #include "recurrent/cuda/persistent_plan.h"
 
 namespace qcore {
@@ -16,5 +17,8 @@ void run_lstm_persistent(const DeviceLayer& layer, const LstmSteps& a, const Per
 
 // The same with a thread block for each row, which keeps R in registers; false, and nothing done, where that can't be.
 bool run_lstm_row(const DeviceLayer& layer, const LstmSteps& a, cudaStream_t stream);
+
+// A run of one step, from the caller's arrays; false, and nothing done, where that can't be.
+bool run_lstm_single_step(const DeviceLayer& layer, const LstmSteps& a, const PackPair& pair, cudaStream_t stream);
 
 }  // namespace qcore

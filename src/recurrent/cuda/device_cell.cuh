@@ -11,7 +11,7 @@
 //                             round half away from zero in 32 bits, with products of 64, where recurrent/cpu/pack.h
 //                             proves that this holds. A kernel holds the instructions of one kind. Steps has `kind`
 //   NarrowKinds               lists all but Kind::any; PersistentKinds those that the persistent kernel has
-//   kStep, kPersistent, kRow  names of its kernels
+//   kStep, kPersistent, kRow, kSingle   names of its kernels
 //   kTables, table_range(a, i)   its tables, and the range of the argument of one
 //   Constants<Sum, Shift>, Outputs   constants of a channel; what a step computes, with a CellState `state`
 //   cell_of<Shift>(a)         the parameters of all channels, with shifts made from numbers
@@ -51,12 +51,12 @@ struct CellConstants {
 };
 
 template <int kGates, class Sum, class Shift>
-__device__ __forceinline__ void load_product_constants(const RecurrentSteps& a, std::int64_t j,
-                                                       CellConstants<kGates, Sum, Shift>& constants) {
+__device__ __forceinline__ void load_product_constants(const DeviceProduct& product, std::int64_t channels,
+                                                       std::int64_t j, CellConstants<kGates, Sum, Shift>& constants) {
 #pragma unroll
   for (int gate = 0; gate < kGates; ++gate) {
-    constants.offsets[gate] = static_cast<Sum>(a.arrays.r.offsets[gate * a.channels + j]);
-    constants.shifts[gate] = Shift(a.arrays.r.shifts[gate * a.channels + j]);
+    constants.offsets[gate] = static_cast<Sum>(product.offsets[gate * channels + j]);
+    constants.shifts[gate] = Shift(product.shifts[gate * channels + j]);
   }
 }
 

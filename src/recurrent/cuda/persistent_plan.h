@@ -6,6 +6,7 @@
 namespace qcore {
 
 struct RecurrentCudaOptions {
+  bool single = true;  // a run of one step in one launch where that can be
   bool persistent = false;
   bool rows = true;         // with `persistent`: a thread block for each row where R fits in its registers
   int largest_cluster = 8;  // that every device with clusters runs
