@@ -59,7 +59,9 @@ struct NarrowLanes {
   QCORE_NUMERIC I shifted_sum(I a, I b, int left, I c, I d, int other, const Shift& by) {
     return shifted(a * b * (1 << left) + c * d * (1 << other), by);
   }
-  QCORE_NUMERIC I look_up(Table table, I index) { return ptx::load_shared_constant(table + 4 * index); }
+  __device__ __forceinline__ static I look_up(Table table, I index) {
+    return ptx::load_shared_constant(table + 4 * index);
+  }
   QCORE_NUMERIC Table table(const NarrowTables& tables, int index) { return tables.entries[index]; }
   QCORE_NUMERIC I rescaled(I sum, I offset, const Shift& by, const numerics::CodeRange& range) {
     return clamped(shifted(sum + offset, by), range);
