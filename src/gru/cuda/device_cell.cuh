@@ -74,11 +74,6 @@ struct GruDeviceCell {
 
   __device__ __forceinline__ static void store_end(const Steps&, const CellPlace&, std::int64_t, const CellState&) {}
 
-  __device__ __host__ __forceinline__ static const numerics::CodeRange& table_range(const Steps& a, int table) {
-    const numerics::GruCell& cell = a.cell;
-    return table == 0 ? cell.z_pre : table == 1 ? cell.r_pre : cell.g_pre;
-  }
-
   template <class Shift>
   __device__ __forceinline__ static numerics::GruCellOf<Shift> cell_of(const Steps& a) {
     const numerics::GruCell& c = a.cell;

@@ -63,7 +63,7 @@ void run_gru_cuda(const GruProblem& problem, const RecurrentCudaOptions& options
     return;
   run_parts(problem, layer, options.scratch_bytes, a, [&] {
     if (options.persistent) {
-      if (options.rows && run_gru_row(layer, a, stream)) return;
+      if (options.rows && run_gru_row(layer, a, problem.device.index, stream)) return;
       return run_gru_persistent(layer, a, plan_persistent(layer, problem.device.index, options.largest_cluster),
                                 stream);
     }

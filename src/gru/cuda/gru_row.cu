@@ -4,8 +4,8 @@
 
 namespace qcore {
 
-bool run_gru_row(const DeviceLayer& layer, const GruSteps& a, cudaStream_t stream) {
-  return launch_row<GruDeviceCell>(layer, a, stream);
+bool run_gru_row(const DeviceLayer& layer, const GruSteps& a, int device, cudaStream_t stream) {
+  return launch_row<GruDeviceCell>(layer, a, device, stream);
 }
 
 }  // namespace qcore

@@ -80,10 +80,6 @@ struct LstmDeviceCell {
     store_cell(a, at, j, state.c);
   }
 
-  __device__ __host__ __forceinline__ static const numerics::CodeRange& table_range(const Steps& a, int table) {
-    return table < kGates ? a.cell.pre[table] : a.cell.c;
-  }
-
   template <class Shift>
   __device__ __forceinline__ static numerics::LstmCellOf<Shift> cell_of(const Steps& a) {
     const numerics::LstmCell& c = a.cell;

@@ -67,7 +67,7 @@ void run_lstm_cuda(const LstmProblem& problem, const RecurrentCudaOptions& optio
     return;
   run_parts(problem, layer, options.scratch_bytes, a, [&] {
     if (options.persistent) {
-      if (options.rows && run_lstm_row(layer, a, stream)) return;
+      if (options.rows && run_lstm_row(layer, a, problem.device.index, stream)) return;
       return run_lstm_persistent(layer, a, plan_persistent(layer, problem.device.index, options.largest_cluster),
                                  stream);
     }

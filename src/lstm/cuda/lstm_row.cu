@@ -4,8 +4,8 @@
 
 namespace qcore {
 
-bool run_lstm_row(const DeviceLayer& layer, const LstmSteps& a, cudaStream_t stream) {
-  return launch_row<LstmDeviceCell>(layer, a, stream);
+bool run_lstm_row(const DeviceLayer& layer, const LstmSteps& a, int device, cudaStream_t stream) {
+  return launch_row<LstmDeviceCell>(layer, a, device, stream);
 }
 
 }  // namespace qcore

@@ -16,7 +16,7 @@ void run_lstm_separate_step(const DeviceLayer& layer, const LstmSteps& a, std::i
 void run_lstm_persistent(const DeviceLayer& layer, const LstmSteps& a, const PersistentPlan& plan, cudaStream_t stream);
 
 // The same with a thread block for each row, which keeps R in registers; false, and nothing done, where that can't be.
-bool run_lstm_row(const DeviceLayer& layer, const LstmSteps& a, cudaStream_t stream);
+bool run_lstm_row(const DeviceLayer& layer, const LstmSteps& a, int device, cudaStream_t stream);
 
 // A run of one step, from the caller's arrays; false, and nothing done, where that can't be.
 bool run_lstm_single_step(const DeviceLayer& layer, const LstmSteps& a, const PackPair& pair, cudaStream_t stream);

@@ -12,7 +12,7 @@
 //                             proves that this holds. A kernel holds the instructions of one kind. Steps has `kind`
 //   NarrowKinds               lists all but Kind::any; PersistentKinds those that the persistent kernel has
 //   kStep, kPersistent, kRow, kSingle   names of its kernels
-//   kTables, table_range(a, i)   its tables, and the range of the argument of one
+//   kTables                   how many tables it has
 //   Constants<Sum, Shift>, Outputs   constants of a channel; what a step computes, with a CellState `state`
 //   cell_of<Shift>(a)         the parameters of all channels, with shifts made from numbers
 //   load_constants<kKind>(a, j, constants), load_state(a, at, j, inputs)

@@ -29,6 +29,17 @@ struct RecurrentDeviceTable {
   std::int32_t sign;
 };
 
+// Neighboring entries of a table: entry i is (base + i * slope) >> kLineBits (row/line_table.h).
+struct alignas(8) TableLine {
+  std::int32_t base, slope;
+};
+constexpr int kLineBits = 14;  // a line and a step on it stay in int32
+
+struct RecurrentDeviceLines {
+  const TableLine* lines;
+  int count, shift;  // 2^shift entries are on a line
+};
+
 // One product's rows of weights [gates, outputs], outputs padded by padded_channels(); padding is 0. A row's sum is
 // added to its offset and shifted.
 //
@@ -52,6 +63,7 @@ struct RecurrentDeviceArrays {
   const std::int64_t* vectors[kMaxVectors];
   const std::int32_t* tables[kMaxTables];
   RecurrentDeviceTable small_tables[kMaxTables];  // the same codes
+  RecurrentDeviceLines lines[kMaxTables];         // the same codes
 };
 
 // A step's second product, of a GRU that resets the state before R or of an LSTM with a projection: codes of its inputs

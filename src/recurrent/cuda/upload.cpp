@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "recurrent/cuda/row/line_table.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/memory.h"
 
@@ -79,11 +80,14 @@ DeviceCopy upload_layer(int index, const LayerParts& parts) {
     const std::size_t offsets = image.add(padded(each.prepared.offsets, each.outputs));
     product.push_back({weights, offsets, image.add(padded(each.prepared.shifts, each.outputs))});
   }
-  std::vector<std::size_t> vector, table, small;
+  std::vector<std::size_t> vector, table, small, lines;
+  std::vector<LineTable> line_tables;
   for (const auto* values : parts.vectors) vector.push_back(image.add(padded(*values, size)));
   for (const TableParts& each : parts.tables) {
     table.push_back(image.add(each.codes));
     small.push_back(image.add(small_entries(each.codes, planes_of(each.format.bits))));
+    line_tables.push_back(make_lines(each.codes));
+    lines.push_back(image.add(line_tables.back().lines));
   }
   auto memory = cuda_upload(index, image.bytes().data(), static_cast<std::int64_t>(image.bytes().size()));
 
@@ -100,6 +104,8 @@ DeviceCopy upload_layer(int index, const LayerParts& parts) {
     const int bytes = planes_of(format.bits);
     arrays->tables[i] = reinterpret_cast<const std::int32_t*>(at + table[i]);
     arrays->small_tables[i] = {at + small[i], bytes, format.is_signed ? 1 << (8 * bytes - 1) : 0};
+    arrays->lines[i] = {reinterpret_cast<const TableLine*>(at + lines[i]),
+                        static_cast<int>(line_tables[i].lines.size()), line_tables[i].shift};
   }
   return {std::move(memory), std::move(arrays)};
 }

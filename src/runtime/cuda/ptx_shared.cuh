@@ -51,14 +51,16 @@ __device__ __forceinline__ std::uint16_t load_shared_half(SharedAddress from) {
 #endif
 }
 
-// Loads what nothing writes anymore: the compiler may move the load.
-__device__ __forceinline__ std::int32_t load_shared_constant(SharedAddress from) {
+// Loads a struct of two words, which nothing writes anymore: the compiler may move the load.
+template <class Pair>
+__device__ __forceinline__ Pair load_shared_pair(SharedAddress from) {
+  static_assert(sizeof(Pair) == 8);
 #if defined(__CUDACC__)
-  std::int32_t value;
-  asm("ld.shared.s32 %0, [%1];" : "=r"(value) : "r"(from));
-  return value;
+  std::int32_t first, second;
+  asm("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(first), "=r"(second) : "r"(from));
+  return {first, second};
 #else
-  return *reinterpret_cast<const std::int32_t*>(from);
+  return *reinterpret_cast<const Pair*>(from);
 #endif
 }
 

@@ -4,6 +4,7 @@
 #include "recurrent/cuda/device_cell.cuh"
 #include "recurrent/cuda/row/row_lanes.cuh"
 #include "recurrent/cuda/state_product.cuh"
+#include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/ptx.cuh"
 #include "runtime/cuda/ptx_launch.cuh"
@@ -20,7 +21,7 @@ namespace qcore {
 template <int kWeightPlanes, int kStatePlanes>
 constexpr int kRowSets = kWeightPlanes + kStatePlanes == 2 ? 2 : 1;
 
-// Whether the cell's numbers have 32 bits, products included, and its tables are in shared memory.
+// Whether the cell's numbers have 32 bits, products included.
 template <int kWeightPlanes, int kStatePlanes>
 constexpr bool kRowNarrow = kWeightPlanes + kStatePlanes == 2;
 
@@ -129,15 +130,13 @@ __global__ void __launch_bounds__((kMostProductWarps<kWeightPlanes, kStatePlanes
 
   char* const states = dynamic_shared();
   char* const ring = states + 2 * kStateBytes;
-  typename Lanes::Tables tables;
+  RowTables tables;
 #pragma unroll
   for (int i = 0; i < Cell::kTables; ++i) {
-    auto* const copy = reinterpret_cast<std::int32_t*>(states + plan.tables[i].at);
-    for (int k = thread; k < plan.tables[i].entries; k += threads) copy[k] = a.arrays.tables[i][k];
-    if constexpr (kRowNarrow<kWeightPlanes, kStatePlanes>)
-      tables.entries[i] = ptx::shared_address(copy);
-    else
-      tables.entries[i] = plan.tables[i].entries ? copy : a.arrays.tables[i];
+    const RecurrentDeviceLines& from = a.arrays.lines[i];
+    auto* const copy = reinterpret_cast<TableLine*>(states + plan.tables[i]);
+    for (int k = thread; k < from.count; k += threads) copy[k] = from.lines[k];
+    tables.tables[i] = {ptx::shared_address(copy), from.shift};
   }
   const RowChannel<kSets> own(warp, lane);
   RowOperand<kGates, kWeightPlanes, kSets> operand;
@@ -222,25 +221,19 @@ __global__ void __launch_bounds__((kMostProductWarps<kWeightPlanes, kStatePlanes
 
 // Returns false, and runs nothing, if the kernel is not for the cell's numbers.
 template <class Cell, int kWeightPlanes, int kStatePlanes, auto... kKinds>
-bool launch_row(const typename Cell::Steps& a, cudaStream_t stream, CellKinds<kKinds...>) {
+bool launch_row(const typename Cell::Steps& a, int device, cudaStream_t stream, CellKinds<kKinds...>) {
   void (*kernel)(typename Cell::Steps, RowPlan) = nullptr;
   ((a.kind == kKinds ? kernel = recurrent_row_kernel<Cell, typename Cell::Steps, kWeightPlanes, kStatePlanes, kKinds>
                      : kernel),
    ...);
-  constexpr bool kNarrow = kRowNarrow<kWeightPlanes, kStatePlanes>;
-  if (kernel == nullptr || (kNarrow && !a.narrow)) return false;
+  if (kernel == nullptr || (kRowNarrow<kWeightPlanes, kStatePlanes> && !a.narrow)) return false;
   RowPlan plan{};
   plan.product_warps = static_cast<int>(ceil_div(a.channels, kTileRows * kRowSets<kWeightPlanes, kStatePlanes>));
-  int bytes = 2 * kStatePlanes * kRowChannels + kRowAhead * Cell::kGates * kRowChannels * 2;
+  std::int64_t bytes = 2 * kStatePlanes * kRowChannels + kRowAhead * Cell::kGates * kRowChannels * 2;
   for (int i = 0; i < Cell::kTables; ++i) {
-    const numerics::CodeRange range = Cell::table_range(a, i);
-    const std::int64_t entries = std::int64_t{range.hi} - range.lo + 1;
-    if (bytes + 4 * entries > kRowSharedBytes) {
-      if (kNarrow) return false;
-      continue;
-    }
-    plan.tables[i] = {static_cast<int>(entries), bytes};
-    bytes += static_cast<int>(4 * entries);
+    plan.tables[i] = static_cast<int>(bytes);
+    bytes += std::int64_t{8} * a.arrays.lines[i].count;
+    if (bytes > most_shared_bytes(device)) return false;
   }
   const int warps = plan.product_warps + kHelperWarps;
   LaunchShape shape{dim3(static_cast<unsigned>(a.batch)), dim3(static_cast<unsigned>(warps * kWarpSize)),
@@ -252,15 +245,15 @@ bool launch_row(const typename Cell::Steps& a, cudaStream_t stream, CellKinds<kK
 
 // Runs all of a.count steps, if a thread block holds R and what the cell needs; a.state gets the last states.
 template <class Cell>
-bool launch_row(const DeviceLayer& layer, const typename Cell::Steps& a, cudaStream_t stream) {
+bool launch_row(const DeviceLayer& layer, const typename Cell::Steps& a, int device, cudaStream_t stream) {
   if (layer.hidden_size > kRowChannels) return false;
   constexpr typename Cell::NarrowKinds kKinds{};
   if (layer.weight_planes == 1)
-    return layer.state_planes == 1 ? launch_row<Cell, 1, 1>(a, stream, kKinds)
-                                   : launch_row<Cell, 1, 2>(a, stream, kKinds);
+    return layer.state_planes == 1 ? launch_row<Cell, 1, 1>(a, device, stream, kKinds)
+                                   : launch_row<Cell, 1, 2>(a, device, stream, kKinds);
   if constexpr (fits_row_registers(Cell::kGates, 2))
-    return layer.state_planes == 1 ? launch_row<Cell, 2, 1>(a, stream, kKinds)
-                                   : launch_row<Cell, 2, 2>(a, stream, kKinds);
+    return layer.state_planes == 1 ? launch_row<Cell, 2, 1>(a, device, stream, kKinds)
+                                   : launch_row<Cell, 2, 2>(a, device, stream, kKinds);
   return false;
 }
 

@@ -5,20 +5,34 @@
 #include "runtime/cuda/ptx.cuh"
 #include "runtime/cuda/ptx_shared.cuh"
 
-// Lanes of the kernel that has one row of the batch: those of device_lanes.cuh with tables of 32 bits, in shared memory
-// where they fit, and lanes without numbers of 64 bits.
+// Lanes of the kernel that has one row of the batch: those of device_lanes.cuh with tables of lines in shared memory,
+// and lanes without numbers of 64 bits.
 namespace qcore {
 
+struct RowTable {
+  ptx::SharedAddress lines;
+  std::int32_t shift;
+};
+
 struct RowTables {
-  const std::int32_t* entries[kMaxTables];
+  RowTable tables[kMaxTables];
+};
+
+// Look-ups that both have.
+struct RowLookUp {
+  using Table = RowTable;
+  __device__ __forceinline__ static std::int32_t look_up(const RowTable& table, std::int32_t index) {
+    const TableLine line = ptx::load_shared_pair<TableLine>(table.lines + 8 * (index >> table.shift));
+    return (line.base + (index & ((1 << table.shift) - 1)) * line.slope) >> kLineBits;
+  }
+  QCORE_NUMERIC const RowTable& table(const RowTables& all, int index) { return all.tables[index]; }
 };
 
 struct RowLanes : DeviceLanes<numerics::ShiftRounding::half_away> {
   using Shift = std::int32_t;
-  using Tables = RowTables;
-  using Table = const std::int32_t*;
-  QCORE_NUMERIC I look_up(Table table, I index) { return table[index]; }
-  QCORE_NUMERIC Table table(const RowTables& tables, int index) { return tables.entries[index]; }
+  using Table = RowTable;
+  __device__ __forceinline__ static I look_up(const Table& table, I index) { return RowLookUp::look_up(table, index); }
+  QCORE_NUMERIC const Table& table(const RowTables& all, int index) { return all.tables[index]; }
 };
 
 // A shift by n in three instructions, (a * times + half - (a < 0)) >> right: one to the left is one by a bit more,
@@ -35,16 +49,10 @@ struct NarrowShift {
   }
 };
 
-struct NarrowTables {
-  ptx::SharedAddress entries[kMaxTables];
-};
-
 // Where recurrent/cpu/pack.h proves that all numbers, and products too, are below 2^29 after their shifts to the left.
-struct NarrowLanes {
+struct NarrowLanes : RowLookUp {
   using I = std::int32_t;
   using Shift = NarrowShift;
-  using Tables = NarrowTables;
-  using Table = ptx::SharedAddress;
 
   QCORE_NUMERIC I add(I a, I b) { return a + b; }
   QCORE_NUMERIC I sub(I a, I b) { return a - b; }
@@ -59,10 +67,6 @@ struct NarrowLanes {
   QCORE_NUMERIC I shifted_sum(I a, I b, int left, I c, I d, int other, const Shift& by) {
     return shifted(a * b * (1 << left) + c * d * (1 << other), by);
   }
-  __device__ __forceinline__ static I look_up(Table table, I index) {
-    return ptx::load_shared_constant(table + 4 * index);
-  }
-  QCORE_NUMERIC Table table(const NarrowTables& tables, int index) { return tables.entries[index]; }
   QCORE_NUMERIC I rescaled(I sum, I offset, const Shift& by, const numerics::CodeRange& range) {
     return clamped(shifted(sum + offset, by), range);
   }

@@ -5,16 +5,12 @@
 namespace qcore {
 
 constexpr int kRowChannels = 128, kRowSteps = kRowChannels / kStepK;  // that one thread block has, at most
-constexpr int kRowAhead = 8;               // steps whose W x is in shared memory or on its way there
-constexpr int kRowSharedBytes = 48 << 10;  // tables that would need more stay in global memory
+constexpr int kRowAhead = 8;  // steps whose W x is in shared memory or on its way there
 
 // How a thread block runs all steps of one row: warps that multiply come first, then those that store and fetch.
 struct RowPlan {
-  struct Table {
-    int entries, at;  // in shared memory; 0 entries if it is not there
-  };
   int product_warps;
-  Table tables[kMaxTables];
+  int tables[kMaxTables];  // where they begin in shared memory
 };
 
 // Whether a thread block's registers hold R: an LSTM's with weights of two planes would leave too few to the cell.
