@@ -89,7 +89,7 @@ set(QCORE_CUDA_CXX
     lstm/cuda/lstm_device.cpp
     lut/cuda/lut_device.cpp
     recurrent/cuda/persistent_plan.cpp
-    recurrent/cuda/row/line_table.cpp
+    recurrent/cuda/tables/line_table.cpp
     recurrent/cuda/upload.cpp
     runtime/cuda/cuda_device.cpp
     runtime/cuda/cuda_scratch.cpp

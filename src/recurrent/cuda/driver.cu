@@ -7,6 +7,7 @@
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
+#include "runtime/view_checks.h"
 
 namespace qcore {
 namespace {
@@ -98,6 +99,9 @@ void set_run(const RecurrentProblem& problem, const DeviceLayer& layer, Recurren
 bool run_single_step(const RecurrentProblem& problem, const DeviceLayer& layer, RecurrentSteps& a,
                      const std::function<bool(const PackPair&)>& run) {
   if (a.steps != 1) return false;
+  // A thread block reads all of h0 of its rows and writes a part of the last state.
+  if (problem.h0.data && problem.last.data && share_memory(problem.h0, problem.last)) return false;
+  if (problem.c0.data && problem.last_cell.data && share_memory(problem.c0, problem.last_cell)) return false;
   DeviceGuard guard(problem.device.index);
   a.count = 1;
   const bool ran = run({{pack_inputs(problem, layer, a, 0, nullptr), pack_state(problem, layer, a)}});

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-// Loads and stores at addresses in shared memory that are numbers of 32 bits. A loop that uses pointers computes the
+// Prefetches; loads and stores at addresses in shared memory that are numbers of 32 bits. A loop that uses pointers computes the
 // address of shared memory again in each turn on sm_90, where a thread block may be part of a cluster.
 namespace qcore::ptx {
 
@@ -13,6 +13,15 @@ using SharedAddress = std::uint32_t;
 #else
 using SharedAddress = char*;
 #endif
+
+// Asks for what lies at an address in global memory, for a load that comes later.
+__device__ __forceinline__ void prefetch(const void* global) {
+#if defined(__CUDACC__)
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(global));
+#else
+  (void)global;
+#endif
+}
 
 // Returns the address of a pointer's target, which lies in shared memory. The compiler keeps it instead of computing it
 // again.

@@ -196,6 +196,25 @@ TEST(GruCuda, ResetBeforeTheProduct) {
   }
 }
 
+// A run of one step is one launch, which takes codes and floats as they lie.
+TEST(GruCuda, OneStep) {
+  Random random(12);
+  for (const GruPipeline pipeline : kPipelines)
+    for (const GruWidths widths :
+         {GruWidths{8, 8, 8}, GruWidths{16, 16, 16}, GruWidths{8, 16, 16}, GruWidths{16, 8, 8}})
+      for (const std::int64_t batch : {3, 21})
+        for (const std::int64_t h : {9, 100}) {
+          const QuantizedGru gru = random_gru(random, 70, h, widths, pipeline, ShiftRounding::half_away);
+          Case c{1, batch};
+          c.lengths = c.gates = true;
+          c.x = batch == 3 ? DType::f16 : DType::i8;
+          c.y = batch == 3 ? DType::f32 : DType::i8;
+          c.reverse = h == 9;
+          c.layout = h == 9 ? 2 : 1;
+          check(random, gru, c, {RecurrentCudaOptions{}}, name_of(70, h, 1, batch, widths));
+        }
+}
+
 // Rows for all of which W x is one launch of larger tiles; rows of many clusters.
 TEST(GruCuda, ManyRows) {
   Random random(3);
@@ -220,10 +239,10 @@ TEST(GruCuda, ManyChannels) {
   for (const std::int64_t h : {100, 300, 1025}) {
     const QuantizedGru gru = random_gru(random, 70, h, widths, GruPipeline::fused, ShiftRounding::half_away);
     const Case c{3, 2};
-    RecurrentCudaOptions gemm, persistent;
-    persistent.persistent = true;
-    if (h == 300) persistent.largest_cluster = 4;  // 5 tiles in a block
-    check(random, gru, c, {h < 1000 ? persistent : gemm}, name_of(70, h, c.steps, c.batch, widths));
+    std::vector<RecurrentCudaOptions> ways = all_ways();
+    if (h == 300) ways[1].largest_cluster = ways[2].largest_cluster = 4;  // 5 tiles in a block
+    if (h > 1000) ways.resize(1);
+    check(random, gru, c, ways, name_of(70, h, c.steps, c.batch, widths));
   }
 }
 

@@ -174,16 +174,31 @@ TEST(LstmCuda, InterpolatedTables) {
   EXPECT_EQ(made, 3);
 }
 
+// A run of one step is one launch, which takes codes and floats as they lie.
+TEST(LstmCuda, OneStep) {
+  Random random(12);
+  for (const GruWidths widths : {GruWidths{8, 8, 8}, GruWidths{16, 16, 16}, GruWidths{8, 16, 16}, GruWidths{16, 8, 8}})
+    for (const std::int64_t batch : {3, 21})
+      for (const std::int64_t h : {9, 100}) {
+        const QuantizedLstm lstm = random_lstm(random, 70, h, widths, ShiftRounding::half_away);
+        Case c{1, batch};
+        c.lengths = true;
+        if (batch == 3) c.dtypes[0] = DType::f16, c.dtypes[3] = DType::f32;
+        c.reverse = h == 9;
+        c.layout = h == 9 ? 2 : 1;
+        check(random, lstm, c, {RecurrentCudaOptions{}}, name_of(70, h, 1, batch, widths));
+      }
+}
+
 // Blocks of several tiles of channels, and of more channels than threads have.
 TEST(LstmCuda, ManyChannelsAndRows) {
   Random random(4);
   const GruWidths widths{8, 8, 8};
   for (const std::int64_t h : {100, 300}) {
     const QuantizedLstm lstm = random_lstm(random, 70, h, widths, ShiftRounding::half_away);
-    RecurrentCudaOptions persistent;
-    persistent.persistent = true;
-    if (h == 300) persistent.largest_cluster = 4;  // 5 tiles in a block
-    check(random, lstm, {3, 2}, {persistent}, name_of(70, h, 3, 2, widths));
+    std::vector<RecurrentCudaOptions> ways = all_ways();
+    if (h == 300) ways[1].largest_cluster = ways[2].largest_cluster = 4;  // 5 tiles in a block
+    check(random, lstm, {3, 2}, ways, name_of(70, h, 3, 2, widths));
   }
   Case c{3, 70};
   c.lengths = true;
@@ -209,18 +224,20 @@ TEST(LstmCuda, NoSteps) {
 TEST(LstmCuda, StatesInPlace) {
   Random random(6);
   const QuantizedLstm lstm = random_lstm(random, 4, 20, {8, 8, 8}, ShiftRounding::half_away);
-  const Case c{3, 5};
-  Arrays arrays = arrays_of(random, lstm, c);
-  const Arrays untouched = arrays;
-  run_lstm_reference(problem_of(lstm, c, kCpu, arrays, [&](int i) { return arrays.all[i].bytes.data(); }));
-  for (const RecurrentCudaOptions& way : all_ways()) {
-    std::vector<DeviceArray<char>> memory;
-    for (const Array& array : untouched.all) memory.emplace_back(array.bytes);
-    const LstmProblem problem =
-        problem_of(lstm, c, kCuda, untouched, [&](int i) { return memory[i == 4 || i == 5 ? i - 3 : i].get(); });
-    if (way.persistent && lstm_persistent_unsupported_reason(problem)) continue;
-    run_lstm_cuda(problem, way);
-    for (const int i : {4, 5}) expect_equal(memory[i - 3].host(), arrays.all[i].bytes, kNames[i]);
+  for (const std::int64_t steps : {1, 3}) {
+    const Case c{steps, 5};
+    Arrays arrays = arrays_of(random, lstm, c);
+    const Arrays untouched = arrays;
+    run_lstm_reference(problem_of(lstm, c, kCpu, arrays, [&](int i) { return arrays.all[i].bytes.data(); }));
+    for (const RecurrentCudaOptions& way : all_ways()) {
+      std::vector<DeviceArray<char>> memory;
+      for (const Array& array : untouched.all) memory.emplace_back(array.bytes);
+      const LstmProblem problem =
+          problem_of(lstm, c, kCuda, untouched, [&](int i) { return memory[i == 4 || i == 5 ? i - 3 : i].get(); });
+      if (way.persistent && lstm_persistent_unsupported_reason(problem)) continue;
+      run_lstm_cuda(problem, way);
+      for (const int i : {4, 5}) expect_equal(memory[i - 3].host(), arrays.all[i].bytes, kNames[i]);
+    }
   }
 }
 

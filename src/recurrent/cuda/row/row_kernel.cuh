@@ -133,7 +133,7 @@ __global__ void __launch_bounds__((kMostProductWarps<kWeightPlanes, kStatePlanes
   RowTables tables;
 #pragma unroll
   for (int i = 0; i < Cell::kTables; ++i) {
-    const RecurrentDeviceLines& from = a.arrays.lines[i];
+    const RecurrentDeviceTable& from = a.arrays.lines[i];
     auto* const copy = reinterpret_cast<TableLine*>(states + plan.tables[i]);
     for (int k = thread; k < from.count; k += threads) copy[k] = from.lines[k];
     tables.tables[i] = {ptx::shared_address(copy), from.shift};

@@ -22,8 +22,7 @@ struct RowTables {
 struct RowLookUp {
   using Table = RowTable;
   __device__ __forceinline__ static std::int32_t look_up(const RowTable& table, std::int32_t index) {
-    const TableLine line = ptx::load_shared_pair<TableLine>(table.lines + 8 * (index >> table.shift));
-    return (line.base + (index & ((1 << table.shift) - 1)) * line.slope) >> kLineBits;
+    return line_entry(ptx::load_shared_pair<TableLine>(table.lines + 8 * (index >> table.shift)), index, table.shift);
   }
   QCORE_NUMERIC const RowTable& table(const RowTables& all, int index) { return all.tables[index]; }
 };

@@ -6,13 +6,14 @@
 #include "recurrent/cuda/state_product.cuh"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/ptx_launch.cuh"
+#include "runtime/cuda/ptx_shared.cuh"
 #include "runtime/memory.h"
 
 // A run of one step in one launch, without scratch memory: a thread block makes planes of bytes of its rows' x and h,
 // multiplies both, and computes the cell.
 namespace qcore {
 
-constexpr int kSingleRows = 8, kSingleSlices = 4;  // of the batch in a thread block; of k, a warp has one of one gate
+constexpr int kSingleSlices = 4;  // of k; a warp has one, of one gate
 
 template <class Cell>
 constexpr int kSingleThreads = Cell::kGates * kSingleSlices * kWarpSize;
@@ -24,15 +25,44 @@ struct SingleStep {
   numerics::CodeRange wx;
 };
 
-template <class Cell, class Steps, int kWeightPlanes, int kPlanes, auto kKind>
+// A block has 16 channels of 8 * kColumns rows.
+template <class Cell, class Steps, int kWeightPlanes, int kPlanes, int kColumns, auto kKind>
 __global__ void __launch_bounds__(kSingleThreads<Cell>, 1)
     recurrent_single_step_kernel(const __grid_constant__ Steps a, const __grid_constant__ SingleStep single) {
   ptx::let_next_kernel_start();
-  ptx::wait_for_earlier_kernels();
-  constexpr int kGates = Cell::kGates, kThreads = kSingleThreads<Cell>;
+  constexpr int kGates = Cell::kGates, kThreads = kSingleThreads<Cell>, kSingleRows = 8 * kColumns;
   using Sum = StateSum<kWeightPlanes, kPlanes, kKind == Cell::Kind::any>;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize, warp = thread / kWarpSize;
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * kSingleRows;
+
+  char* planes[2];
+  planes[0] = dynamic_shared();
+  planes[1] = planes[0] + kPlanes * kSingleRows * single.pitch[0];
+  auto* const input_sums = reinterpret_cast<std::int64_t*>(planes[1] + kPlanes * kSingleRows * single.pitch[1]);
+  constexpr std::int64_t kSums = partial_count(kGates, kSingleSlices, kSingleRows);
+  const Partials<std::int64_t> inputs{input_sums, kGates, kSingleSlices, kSingleRows};
+  const Partials<Sum> states{reinterpret_cast<Sum*>(input_sums + kSums), kGates, kSingleSlices, kSingleRows};
+  // The operands of both products; weights are asked for before anything waits.
+  ByteOperands from[2];
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    const DeviceProduct& product = part == 0 ? a.arrays.w : a.arrays.r;
+    const int pitch = single.pitch[part];
+    from[part].steps = static_cast<int>(single.pair.rows[part].row_bytes / kStepK);
+    from[part].weights = static_cast<const uint4*>(product.weights) +
+                         static_cast<std::int64_t>(blockIdx.x) * kGates * kWeightPlanes * from[part].steps * 64 + lane;
+    from[part].inputs = planes[part] + lane / 4 * pitch + 16 * (lane % 4);
+    from[part].input_plane = kSingleRows * pitch;
+    from[part].input_tile = 8 * pitch;
+    const StateUnit unit = unit_at(warp, from[part].steps, states);
+    for (int step = unit.begin; step < unit.end; ++step)
+#pragma unroll
+      for (int plane = 0; plane < kWeightPlanes; ++plane) {
+        const uint4* rows = from[part].weights + ((unit.tile * kWeightPlanes + plane) * from[part].steps + step) * 64;
+        ptx::prefetch(rows), ptx::prefetch(rows + kWarpSize);
+      }
+  }
+  ptx::wait_for_earlier_kernels();
 
   // One item for each thread of the first warps.
   const int column = thread / kTileRows, within = thread % kTileRows;
@@ -49,9 +79,6 @@ __global__ void __launch_bounds__(kSingleThreads<Cell>, 1)
     load_product_constants(a.arrays.w, a.channels, j, input_constants);
   }
 
-  char* planes[2];
-  planes[0] = dynamic_shared();
-  planes[1] = planes[0] + kPlanes * kSingleRows * single.pitch[0];
 #pragma unroll
   for (int part = 0; part < 2; ++part) {
     const PackRows& p = single.pair.rows[part];
@@ -67,23 +94,8 @@ __global__ void __launch_bounds__(kSingleThreads<Cell>, 1)
   }
   __syncthreads();
 
-  auto* const input_sums = reinterpret_cast<std::int64_t*>(planes[1] + kPlanes * kSingleRows * single.pitch[1]);
-  constexpr std::int64_t kSums = partial_count(kGates, kSingleSlices, kSingleRows);
-  const Partials<std::int64_t> inputs{input_sums, kGates, kSingleSlices, kSingleRows};
-  const Partials<Sum> states{reinterpret_cast<Sum*>(input_sums + kSums), kGates, kSingleSlices, kSingleRows};
-  ByteOperands from;
-  const auto multiply = [&](int part, const DeviceProduct& product, const auto& to) {
-    const int pitch = single.pitch[part];
-    from.steps = static_cast<int>(single.pair.rows[part].row_bytes / kStepK);
-    from.weights = static_cast<const uint4*>(product.weights) +
-                   static_cast<std::int64_t>(blockIdx.x) * kGates * kWeightPlanes * from.steps * 64 + lane;
-    from.inputs = planes[part] + lane / 4 * pitch + 16 * (lane % 4);
-    from.input_plane = kSingleRows * pitch;
-    from.input_tile = 0;
-    multiply_state<kWeightPlanes, kPlanes, 1, false>(from, unit_at(warp, from.steps, to), to);
-  };
-  multiply(0, a.arrays.w, inputs);
-  multiply(1, a.arrays.r, states);
+  multiply_state<kWeightPlanes, kPlanes, kColumns, false>(from[0], unit_at(warp, from[0].steps, inputs), inputs);
+  multiply_state<kWeightPlanes, kPlanes, kColumns, false>(from[1], unit_at(warp, from[1].steps, states), states);
   __syncthreads();
   if (!valid) return;
   std::int64_t totals[kGates];
@@ -98,14 +110,16 @@ __global__ void __launch_bounds__(kSingleThreads<Cell>, 1)
   Cell::store(a, place, j, Cell::template evaluate<kKind>(a, place, constants, in));
 }
 
-template <class Cell, int kWeightPlanes, int kPlanes, auto... kKinds>
+template <class Cell, int kWeightPlanes, int kPlanes, int kColumns, auto... kKinds>
 bool launch_single_step(const typename Cell::Steps& a, const SingleStep& single, cudaStream_t stream,
                         CellKinds<kKinds...>) {
   void (*kernel)(typename Cell::Steps, SingleStep) = nullptr;
-  ((a.kind == kKinds ? kernel = recurrent_single_step_kernel<Cell, typename Cell::Steps, kWeightPlanes, kPlanes, kKinds>
-                     : kernel),
+  ((a.kind == kKinds
+        ? kernel = recurrent_single_step_kernel<Cell, typename Cell::Steps, kWeightPlanes, kPlanes, kColumns, kKinds>
+        : kernel),
    ...);
   if (kernel == nullptr) return false;
+  constexpr int kSingleRows = 8 * kColumns;
   const std::int64_t bytes = std::int64_t{kPlanes} * kSingleRows * (single.pitch[0] + single.pitch[1]) +
                              2 * partial_count(Cell::kGates, kSingleSlices, kSingleRows) * std::int64_t{8};
   LaunchShape shape{
@@ -114,6 +128,13 @@ bool launch_single_step(const typename Cell::Steps& a, const SingleStep& single,
   shape.overlap = a.overlap;
   launch(Cell::kSingle, kernel, shape, stream, a, single);
   return true;
+}
+
+template <class Cell, int kWeightPlanes, int kPlanes>
+bool launch_single_step(const typename Cell::Steps& a, const SingleStep& single, cudaStream_t stream) {
+  constexpr typename Cell::NarrowKinds kKinds{};
+  return a.batch <= 8 ? launch_single_step<Cell, kWeightPlanes, kPlanes, 1>(a, single, stream, kKinds)
+                      : launch_single_step<Cell, kWeightPlanes, kPlanes, 2>(a, single, stream, kKinds);
 }
 
 // Runs a run of one step, if it is for the kernel.
@@ -131,12 +152,11 @@ bool launch_single_step(const DeviceLayer& layer, const typename Cell::Steps& a,
     const auto bytes = static_cast<int>(pair.rows[part].row_bytes);
     single.pitch[part] = bytes + (bytes % 128 ? 0 : kStepK);
   }
-  constexpr typename Cell::NarrowKinds kKinds{};
   if (layer.weight_planes == 1)
-    return layer.state_planes == 1 ? launch_single_step<Cell, 1, 1>(a, single, stream, kKinds)
-                                   : launch_single_step<Cell, 1, 2>(a, single, stream, kKinds);
-  return layer.state_planes == 1 ? launch_single_step<Cell, 2, 1>(a, single, stream, kKinds)
-                                 : launch_single_step<Cell, 2, 2>(a, single, stream, kKinds);
+    return layer.state_planes == 1 ? launch_single_step<Cell, 1, 1>(a, single, stream)
+                                   : launch_single_step<Cell, 1, 2>(a, single, stream);
+  return layer.state_planes == 1 ? launch_single_step<Cell, 2, 1>(a, single, stream)
+                                 : launch_single_step<Cell, 2, 2>(a, single, stream);
 }
 
 }  // namespace qcore

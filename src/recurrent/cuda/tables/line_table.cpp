@@ -1,5 +1,5 @@
 // Compiled with the CUDA backend only.
-#include "recurrent/cuda/row/line_table.h"
+#include "recurrent/cuda/tables/line_table.h"
 
 #include <algorithm>
 #include <optional>
