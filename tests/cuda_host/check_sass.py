@@ -56,7 +56,7 @@ OWN_KERNELS = {
     "recurrent_long_input_kernel": 4,
     "recurrent_pack_kernel": 1,
     "recurrent_persistent_kernel": 16,
-    "recurrent_row_kernel": 10,
+    "recurrent_row_kernel": 9,
     "recurrent_single_step_kernel": 24,
     "recurrent_step_kernel": 32,
     "heads_kernel": 12,

@@ -52,7 +52,7 @@ constexpr Listed kKernels[] = {
     {"sm90_int8_mma", 80},
     {"gru_cell", 1},
     {"gru_persistent", 12},
-    {"gru_row", 8},
+    {"gru_row", 7},
     {"gru_single_step", 16},
     {"gru_step", 20},
     {"lstm_cell", 1},

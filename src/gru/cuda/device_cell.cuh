@@ -13,13 +13,15 @@ struct GruDeviceCell {
   using Kinds = CellKinds<Kind::any, Kind::staged, Kind::fused>;
   using NarrowKinds = CellKinds<Kind::staged, Kind::fused>;
   using PersistentKinds = Kinds;
+  using SmallKinds = CellKinds<Kind::fused>;
   static constexpr int kGates = 3, kTables = 3;
   static constexpr const char *kStep = "gru_step", *kPersistent = "gru_persistent", *kRow = "gru_row",
                               *kSingle = "gru_single_step";
 
-  template <class Sum, class Shift = std::int32_t>
+  // Biases have 32 bits in kernels without Kind::any.
+  template <class Sum, class Shift = std::int32_t, class Bias = std::int64_t>
   struct Constants : CellConstants<kGates, Sum, Shift> {
-    std::int64_t biases[4];
+    Bias biases[4];
   };
 
   struct Outputs {
@@ -27,14 +29,14 @@ struct GruDeviceCell {
     std::int32_t gates[4];  // codes of z, r, g and rb
   };
 
-  template <Kind kKind, class Sum, class Shift>
+  template <Kind kKind, class Sum, class Shift, class Bias>
   __device__ __forceinline__ static void load_constants(const Steps& a, std::int64_t j,
-                                                        Constants<Sum, Shift>& constants) {
+                                                        Constants<Sum, Shift, Bias>& constants) {
     load_product_constants(a.arrays.r, a.channels, j, constants);
     if constexpr (kKind != Kind::fused) {
       if (kKind == Kind::any && a.fused) return;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) constants.biases[i] = a.arrays.vectors[i][j];
+      for (int i = 0; i < 4; ++i) constants.biases[i] = static_cast<Bias>(a.arrays.vectors[i][j]);
     }
   }
 
@@ -91,9 +93,9 @@ struct GruDeviceCell {
     return made;
   }
 
-  template <class L, Kind kKind, class Cell, class Tables, class Shift, class Sum>
+  template <class L, Kind kKind, class Cell, class Tables, class Shift, class Bias, class Sum>
   __device__ __forceinline__ static Outputs compute(const Steps& a, const Cell& cell, const Tables& all,
-                                                    const Constants<Sum, Shift>& constants,
+                                                    const Constants<Sum, Shift, Bias>& constants,
                                                     const CellInputs<kGates, Sum>& from) {
     const bool fused = kKind == Kind::any ? a.fused : kKind == Kind::fused;
     numerics::GruInputs<L> in;

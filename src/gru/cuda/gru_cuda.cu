@@ -58,7 +58,7 @@ void run_gru_cuda(const GruProblem& problem, const RecurrentCudaOptions& options
   GruSteps a = steps_of(problem, layer);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   if (options.single && !options.persistent && run_single_step(problem, layer, a, [&](const PackPair& pair) {
-        return run_gru_single_step(layer, a, pair, stream);
+        return run_gru_single_step(layer, a, pair, problem.device.index, stream);
       }))
     return;
   run_parts(problem, layer, options.scratch_bytes, a, [&] {

@@ -4,8 +4,9 @@
 
 namespace qcore {
 
-bool run_gru_single_step(const DeviceLayer& layer, const GruSteps& a, const PackPair& pair, cudaStream_t stream) {
-  return launch_single_step<GruDeviceCell>(layer, a, pair, stream);
+bool run_gru_single_step(const DeviceLayer& layer, const GruSteps& a, const PackPair& pair, int device,
+                         cudaStream_t stream) {
+  return launch_single_step<GruDeviceCell>(layer, a, pair, device, stream);
 }
 
 }  // namespace qcore

@@ -19,6 +19,7 @@ void run_gru_persistent(const DeviceLayer& layer, const GruSteps& a, const Persi
 bool run_gru_row(const DeviceLayer& layer, const GruSteps& a, int device, cudaStream_t stream);
 
 // A run of one step, from the caller's arrays; false, and nothing done, where that can't be.
-bool run_gru_single_step(const DeviceLayer& layer, const GruSteps& a, const PackPair& pair, cudaStream_t stream);
+bool run_gru_single_step(const DeviceLayer& layer, const GruSteps& a, const PackPair& pair, int device,
+                         cudaStream_t stream);
 
 }  // namespace qcore

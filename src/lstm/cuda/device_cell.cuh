@@ -18,7 +18,7 @@ struct LstmDeviceCell {
   static constexpr const char *kStep = "lstm_step", *kPersistent = "lstm_persistent", *kRow = "lstm_row",
                               *kSingle = "lstm_single_step";
 
-  template <class Sum, class Shift = std::int32_t>
+  template <class Sum, class Shift = std::int32_t, class Bias = std::int64_t>
   using Constants = CellConstants<kGates, Sum, Shift>;
 
   struct Outputs {

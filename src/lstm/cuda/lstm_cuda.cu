@@ -62,7 +62,7 @@ void run_lstm_cuda(const LstmProblem& problem, const RecurrentCudaOptions& optio
   LstmSteps a = steps_of(problem, layer);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   if (options.single && !options.persistent && run_single_step(problem, layer, a, [&](const PackPair& pair) {
-        return run_lstm_single_step(layer, a, pair, stream);
+        return run_lstm_single_step(layer, a, pair, problem.device.index, stream);
       }))
     return;
   run_parts(problem, layer, options.scratch_bytes, a, [&] {

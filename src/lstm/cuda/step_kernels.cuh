@@ -19,6 +19,7 @@ void run_lstm_persistent(const DeviceLayer& layer, const LstmSteps& a, const Per
 bool run_lstm_row(const DeviceLayer& layer, const LstmSteps& a, int device, cudaStream_t stream);
 
 // A run of one step, from the caller's arrays; false, and nothing done, where that can't be.
-bool run_lstm_single_step(const DeviceLayer& layer, const LstmSteps& a, const PackPair& pair, cudaStream_t stream);
+bool run_lstm_single_step(const DeviceLayer& layer, const LstmSteps& a, const PackPair& pair, int device,
+                          cudaStream_t stream);
 
 }  // namespace qcore

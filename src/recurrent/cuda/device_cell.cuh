@@ -10,10 +10,11 @@
 //   Kind, Kinds               enumerates its arithmetics, and lists them; Kind::any covers every format, and the others
 //                             round half away from zero in 32 bits, with products of 64, where recurrent/cpu/pack.h
 //                             proves that this holds. A kernel holds the instructions of one kind. Steps has `kind`
-//   NarrowKinds               lists all but Kind::any; PersistentKinds those that the persistent kernel has
+//   NarrowKinds               lists all but Kind::any; PersistentKinds those that the persistent kernel has,
+//                             SmallKinds those that leave registers to two planes of R and of h (row/row_kernel.cuh)
 //   kStep, kPersistent, kRow, kSingle   names of its kernels
 //   kTables                   how many tables it has
-//   Constants<Sum, Shift>, Outputs   constants of a channel; what a step computes, with a CellState `state`
+//   Constants<Sum, Shift, Bias>, Outputs   constants of a channel; what a step computes, with a CellState `state`
 //   cell_of<Shift>(a)         the parameters of all channels, with shifts made from numbers
 //   load_constants<kKind>(a, j, constants), load_state(a, at, j, inputs)
 //   evaluate<kKind>(a, at, constants, inputs), store(a, at, j, outputs)

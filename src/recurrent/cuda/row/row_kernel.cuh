@@ -8,7 +8,7 @@
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/ptx.cuh"
 #include "runtime/cuda/ptx_launch.cuh"
-#include "runtime/cuda/ptx_shared.cuh"
+#include "runtime/cuda/ptx_memory.cuh"
 #include "runtime/memory.h"
 
 // All steps of one row of the batch in one thread block, which keeps R in registers. A step is a chain of dependent
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__((kMostProductWarps<kWeightPlanes, kStatePlanes
   // Lanes without a channel compute the last one's, and store nothing.
   const int channel = own.channel(lane), j = channel < channels ? channel : channels - 1;
   const bool valid = multiplies && channel < size && own.first_of_channel(lane);
-  typename Cell::template Constants<Sum, typename Lanes::Shift> constants{};
+  typename Cell::template Constants<Sum, typename Lanes::Shift, std::int32_t> constants{};
   if (multiplies) Cell::template load_constants<kKind>(a, j, constants);
   const auto cell = Cell::template cell_of<typename Lanes::Shift>(a);
 
@@ -253,7 +253,7 @@ bool launch_row(const DeviceLayer& layer, const typename Cell::Steps& a, int dev
                                    : launch_row<Cell, 1, 2>(a, device, stream, kKinds);
   if constexpr (fits_row_registers(Cell::kGates, 2))
     return layer.state_planes == 1 ? launch_row<Cell, 2, 1>(a, device, stream, kKinds)
-                                   : launch_row<Cell, 2, 2>(a, device, stream, kKinds);
+                                   : launch_row<Cell, 2, 2>(a, device, stream, typename Cell::SmallKinds{});
   return false;
 }
 

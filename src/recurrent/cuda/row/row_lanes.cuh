@@ -3,7 +3,7 @@
 #include "recurrent/cuda/device_lanes.cuh"
 #include "recurrent/cuda/row/row_plan.h"
 #include "runtime/cuda/ptx.cuh"
-#include "runtime/cuda/ptx_shared.cuh"
+#include "runtime/cuda/ptx_memory.cuh"
 
 // Lanes of the kernel that has one row of the batch: those of device_lanes.cuh with tables of lines in shared memory,
 // and lanes without numbers of 64 bits.

@@ -4,9 +4,10 @@
 #include "recurrent/cuda/input_product.cuh"
 #include "recurrent/cuda/pack_steps.cuh"
 #include "recurrent/cuda/state_product.cuh"
+#include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/ptx_launch.cuh"
-#include "runtime/cuda/ptx_shared.cuh"
+#include "runtime/cuda/ptx_memory.cuh"
 #include "runtime/memory.h"
 
 // A run of one step in one launch, without scratch memory: a thread block makes planes of bytes of its rows' x and h,
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(kSingleThreads<Cell>, 1)
 }
 
 template <class Cell, int kWeightPlanes, int kPlanes, int kColumns, auto... kKinds>
-bool launch_single_step(const typename Cell::Steps& a, const SingleStep& single, cudaStream_t stream,
+bool launch_single_step(const typename Cell::Steps& a, const SingleStep& single, int device, cudaStream_t stream,
                         CellKinds<kKinds...>) {
   void (*kernel)(typename Cell::Steps, SingleStep) = nullptr;
   ((a.kind == kKinds
@@ -122,6 +123,7 @@ bool launch_single_step(const typename Cell::Steps& a, const SingleStep& single,
   constexpr int kSingleRows = 8 * kColumns;
   const std::int64_t bytes = std::int64_t{kPlanes} * kSingleRows * (single.pitch[0] + single.pitch[1]) +
                              2 * partial_count(Cell::kGates, kSingleSlices, kSingleRows) * std::int64_t{8};
+  if (bytes > most_shared_bytes(device)) return false;
   LaunchShape shape{
       dim3(static_cast<unsigned>(a.channels / kTileRows), static_cast<unsigned>(ceil_div(a.batch, kSingleRows))),
       dim3(kSingleThreads<Cell>), static_cast<std::size_t>(bytes)};
@@ -131,15 +133,15 @@ bool launch_single_step(const typename Cell::Steps& a, const SingleStep& single,
 }
 
 template <class Cell, int kWeightPlanes, int kPlanes>
-bool launch_single_step(const typename Cell::Steps& a, const SingleStep& single, cudaStream_t stream) {
+bool launch_single_step(const typename Cell::Steps& a, const SingleStep& single, int device, cudaStream_t stream) {
   constexpr typename Cell::NarrowKinds kKinds{};
-  return a.batch <= 8 ? launch_single_step<Cell, kWeightPlanes, kPlanes, 1>(a, single, stream, kKinds)
-                      : launch_single_step<Cell, kWeightPlanes, kPlanes, 2>(a, single, stream, kKinds);
+  return a.batch <= 8 ? launch_single_step<Cell, kWeightPlanes, kPlanes, 1>(a, single, device, stream, kKinds)
+                      : launch_single_step<Cell, kWeightPlanes, kPlanes, 2>(a, single, device, stream, kKinds);
 }
 
 // Runs a run of one step, if it is for the kernel.
 template <class Cell>
-bool launch_single_step(const DeviceLayer& layer, const typename Cell::Steps& a, const PackPair& pair,
+bool launch_single_step(const DeviceLayer& layer, const typename Cell::Steps& a, const PackPair& pair, int device,
                         cudaStream_t stream) {
   // Each thread block of a row makes its planes again, which takes longer than one launch more for large inputs.
   constexpr std::int64_t kMaxRows = 128, kMaxBytes = 2048;
@@ -153,10 +155,10 @@ bool launch_single_step(const DeviceLayer& layer, const typename Cell::Steps& a,
     single.pitch[part] = bytes + (bytes % 128 ? 0 : kStepK);
   }
   if (layer.weight_planes == 1)
-    return layer.state_planes == 1 ? launch_single_step<Cell, 1, 1>(a, single, stream)
-                                   : launch_single_step<Cell, 1, 2>(a, single, stream);
-  return layer.state_planes == 1 ? launch_single_step<Cell, 2, 1>(a, single, stream)
-                                 : launch_single_step<Cell, 2, 2>(a, single, stream);
+    return layer.state_planes == 1 ? launch_single_step<Cell, 1, 1>(a, single, device, stream)
+                                   : launch_single_step<Cell, 1, 2>(a, single, device, stream);
+  return layer.state_planes == 1 ? launch_single_step<Cell, 2, 1>(a, single, device, stream)
+                                 : launch_single_step<Cell, 2, 2>(a, single, device, stream);
 }
 
 }  // namespace qcore

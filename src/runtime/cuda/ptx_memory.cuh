@@ -4,8 +4,10 @@
 
 #include <cstdint>
 
-// Prefetches; loads and stores at addresses in shared memory that are numbers of 32 bits. A loop that uses pointers computes the
-// address of shared memory again in each turn on sm_90, where a thread block may be part of a cluster.
+// Host versions are for tests/cuda_host, as in ptx.cuh.
+// Whole stores, prefetches, and loads and stores at addresses in shared memory that are numbers of 32 bits. A loop that
+// uses pointers computes the address of shared memory again in each turn on sm_90, where a thread block may be part of
+// a cluster.
 namespace qcore::ptx {
 
 #if defined(__CUDACC__)
@@ -13,6 +15,17 @@ using SharedAddress = std::uint32_t;
 #else
 using SharedAddress = char*;
 #endif
+
+// 16 bytes by one instruction. An assignment may be taken apart where its value is computed word by word.
+__device__ __forceinline__ void store_whole(uint4* to, const uint4& value) {
+#if defined(__CUDACC__)
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+#else
+  *to = value;
+#endif
+}
 
 // Asks for what lies at an address in global memory, for a load that comes later.
 __device__ __forceinline__ void prefetch(const void* global) {
