@@ -4,10 +4,9 @@
 
 #include <cstdint>
 
-// Host versions are for tests/cuda_host, as in ptx.cuh.
 // Whole stores, prefetches, and loads and stores at addresses in shared memory that are numbers of 32 bits. A loop that
 // uses pointers computes the address of shared memory again in each turn on sm_90, where a thread block may be part of
-// a cluster.
+// a cluster. Host versions are for tests/cuda_host, as in ptx.cuh.
 namespace qcore::ptx {
 
 #if defined(__CUDACC__)
