@@ -57,7 +57,7 @@ OWN_KERNELS = {
     "recurrent_pack_kernel": 1,
     "recurrent_persistent_kernel": 16,
     "recurrent_row_kernel": 9,
-    "recurrent_single_step_kernel": 24,
+    "recurrent_single_step_kernel": 12,
     "recurrent_step_kernel": 32,
     "heads_kernel": 12,
     "sm90_int8_mma_kernel": 80,

@@ -14,7 +14,7 @@
 // multiplies both, and computes the cell.
 namespace qcore {
 
-constexpr int kSingleSlices = 4;  // of k; a warp has one, of one gate
+constexpr int kSingleRows = 8, kSingleSlices = 4;  // of the batch in a thread block; of k, a warp has one of one gate
 
 template <class Cell>
 constexpr int kSingleThreads = Cell::kGates * kSingleSlices * kWarpSize;
@@ -26,12 +26,12 @@ struct SingleStep {
   numerics::CodeRange wx;
 };
 
-// A block has 16 channels of 8 * kColumns rows.
-template <class Cell, class Steps, int kWeightPlanes, int kPlanes, int kColumns, auto kKind>
+// A block has 16 channels of 8 rows: with 16 rows, a step of 64 rows and 512 channels took half as long again.
+template <class Cell, class Steps, int kWeightPlanes, int kPlanes, auto kKind>
 __global__ void __launch_bounds__(kSingleThreads<Cell>, 1)
     recurrent_single_step_kernel(const __grid_constant__ Steps a, const __grid_constant__ SingleStep single) {
   ptx::let_next_kernel_start();
-  constexpr int kGates = Cell::kGates, kThreads = kSingleThreads<Cell>, kSingleRows = 8 * kColumns;
+  constexpr int kGates = Cell::kGates, kThreads = kSingleThreads<Cell>;
   using Sum = StateSum<kWeightPlanes, kPlanes, kKind == Cell::Kind::any>;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize, warp = thread / kWarpSize;
   const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * kSingleRows;
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(kSingleThreads<Cell>, 1)
   }
   __syncthreads();
 
-  multiply_state<kWeightPlanes, kPlanes, kColumns, false>(from[0], unit_at(warp, from[0].steps, inputs), inputs);
-  multiply_state<kWeightPlanes, kPlanes, kColumns, false>(from[1], unit_at(warp, from[1].steps, states), states);
+  multiply_state<kWeightPlanes, kPlanes, 1, false>(from[0], unit_at(warp, from[0].steps, inputs), inputs);
+  multiply_state<kWeightPlanes, kPlanes, 1, false>(from[1], unit_at(warp, from[1].steps, states), states);
   __syncthreads();
   if (!valid) return;
   std::int64_t totals[kGates];
@@ -111,16 +111,14 @@ __global__ void __launch_bounds__(kSingleThreads<Cell>, 1)
   Cell::store(a, place, j, Cell::template evaluate<kKind>(a, place, constants, in));
 }
 
-template <class Cell, int kWeightPlanes, int kPlanes, int kColumns, auto... kKinds>
+template <class Cell, int kWeightPlanes, int kPlanes, auto... kKinds>
 bool launch_single_step(const typename Cell::Steps& a, const SingleStep& single, int device, cudaStream_t stream,
                         CellKinds<kKinds...>) {
   void (*kernel)(typename Cell::Steps, SingleStep) = nullptr;
-  ((a.kind == kKinds
-        ? kernel = recurrent_single_step_kernel<Cell, typename Cell::Steps, kWeightPlanes, kPlanes, kColumns, kKinds>
-        : kernel),
+  ((a.kind == kKinds ? kernel = recurrent_single_step_kernel<Cell, typename Cell::Steps, kWeightPlanes, kPlanes, kKinds>
+                     : kernel),
    ...);
   if (kernel == nullptr) return false;
-  constexpr int kSingleRows = 8 * kColumns;
   const std::int64_t bytes = std::int64_t{kPlanes} * kSingleRows * (single.pitch[0] + single.pitch[1]) +
                              2 * partial_count(Cell::kGates, kSingleSlices, kSingleRows) * std::int64_t{8};
   if (bytes > most_shared_bytes(device)) return false;
@@ -130,13 +128,6 @@ bool launch_single_step(const typename Cell::Steps& a, const SingleStep& single,
   shape.overlap = a.overlap;
   launch(Cell::kSingle, kernel, shape, stream, a, single);
   return true;
-}
-
-template <class Cell, int kWeightPlanes, int kPlanes>
-bool launch_single_step(const typename Cell::Steps& a, const SingleStep& single, int device, cudaStream_t stream) {
-  constexpr typename Cell::NarrowKinds kKinds{};
-  return a.batch <= 8 ? launch_single_step<Cell, kWeightPlanes, kPlanes, 1>(a, single, device, stream, kKinds)
-                      : launch_single_step<Cell, kWeightPlanes, kPlanes, 2>(a, single, device, stream, kKinds);
 }
 
 // Runs a run of one step, if it is for the kernel.
@@ -154,11 +145,12 @@ bool launch_single_step(const DeviceLayer& layer, const typename Cell::Steps& a,
     const auto bytes = static_cast<int>(pair.rows[part].row_bytes);
     single.pitch[part] = bytes + (bytes % 128 ? 0 : kStepK);
   }
+  constexpr typename Cell::NarrowKinds kKinds{};
   if (layer.weight_planes == 1)
-    return layer.state_planes == 1 ? launch_single_step<Cell, 1, 1>(a, single, device, stream)
-                                   : launch_single_step<Cell, 1, 2>(a, single, device, stream);
-  return layer.state_planes == 1 ? launch_single_step<Cell, 2, 1>(a, single, device, stream)
-                                 : launch_single_step<Cell, 2, 2>(a, single, device, stream);
+    return layer.state_planes == 1 ? launch_single_step<Cell, 1, 1>(a, single, device, stream, kKinds)
+                                   : launch_single_step<Cell, 1, 2>(a, single, device, stream, kKinds);
+  return layer.state_planes == 1 ? launch_single_step<Cell, 2, 1>(a, single, device, stream, kKinds)
+                                 : launch_single_step<Cell, 2, 2>(a, single, device, stream, kKinds);
 }
 
 }  // namespace qcore
