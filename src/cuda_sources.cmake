@@ -22,7 +22,9 @@ set(QCORE_CUDA_OWN
     gemm/cuda/weight_sums.cu
     gru/cuda/gru_cuda.cu
     gru/cuda/gru_persistent.cu
+    gru/cuda/gru_row.cu
     gru/cuda/gru_separate.cu
+    gru/cuda/gru_single.cu
     gru/cuda/gru_step.cu
     linear/cuda/expanded/run.cu
     linear/cuda/sm80_float_mma/run.cu
@@ -40,7 +42,9 @@ set(QCORE_CUDA_OWN
     linear/cuda/sm75_int8_sliced/unpack_weight.cu
     lstm/cuda/lstm_cuda.cu
     lstm/cuda/lstm_persistent.cu
+    lstm/cuda/lstm_row.cu
     lstm/cuda/lstm_separate.cu
+    lstm/cuda/lstm_single.cu
     lstm/cuda/lstm_step.cu
     lut/cuda/lut16.cu
     lut/cuda/lut.cu
@@ -86,6 +90,7 @@ set(QCORE_CUDA_CXX
     lstm/cuda/lstm_device.cpp
     lut/cuda/lut_device.cpp
     recurrent/cuda/persistent_plan.cpp
+    recurrent/cuda/tables/line_table.cpp
     recurrent/cuda/upload.cpp
     runtime/cuda/cuda_device.cpp
     runtime/cuda/cuda_scratch.cpp

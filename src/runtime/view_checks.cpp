@@ -108,12 +108,15 @@ void check_output(const char* op, const char* argument, const TensorView& view) 
                     " has elements that share memory, expected each to have its own");
 }
 
+bool share_memory(const TensorView& a, const TensorView& b) {
+  if (a.device != b.device) return false;
+  const ByteRange left = byte_range(a), right = byte_range(b);
+  return left.begin < right.end && right.begin < left.end && !are_separate_columns(a, b);
+}
+
 void check_disjoint(const char* op, const char* output_argument, const TensorView& output, const char* argument,
                     const TensorView& input) {
-  if (output.device != input.device) return;
-  const ByteRange a = byte_range(output), b = byte_range(input);
-  const bool overlap = a.begin < b.end && b.begin < a.end && !are_separate_columns(output, input);
-  QCORE_CHECK_VALUE(!overlap, op, ": ", output_argument, " overlaps ", argument,
+  QCORE_CHECK_VALUE(!share_memory(output, input), op, ": ", output_argument, " overlaps ", argument,
                     " in memory, expected separate arrays");
 }
 

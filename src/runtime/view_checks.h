@@ -18,6 +18,9 @@ void check_device(const char* op, const char* argument, const TensorView& view, 
 // Writable, and no two indices name the same element.
 void check_output(const char* op, const char* argument, const TensorView& view);
 
+// Whether the arrays have a byte in common; false of columns of one array that do not meet.
+bool share_memory(const TensorView& a, const TensorView& b);
+
 // No byte in common.
 void check_disjoint(const char* op, const char* output_argument, const TensorView& output, const char* argument,
                     const TensorView& input);

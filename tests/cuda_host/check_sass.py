@@ -57,6 +57,8 @@ OWN_KERNELS = {
     "recurrent_long_input_kernel": 4,
     "recurrent_pack_kernel": 1,
     "recurrent_persistent_kernel": 16,
+    "recurrent_row_kernel": 9,
+    "recurrent_single_step_kernel": 12,
     "recurrent_step_kernel": 32,
     "heads_kernel": 12,
     "sm90_int8_mma_kernel": 80,
@@ -134,6 +136,8 @@ MEANT = {
     "recurrent_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
     "recurrent_long_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
     "recurrent_persistent_kernel": ("IMMA.16832.S8", "LDG*.128", "LDS*.128"),
+    "recurrent_row_kernel": ("IMMA.16832.S8", "LDG*.128", "LDS*.128", "LDGSTS"),
+    "recurrent_single_step_kernel": ("IMMA.16832.S8", "LDG*.128", "LDS*.128"),
     "recurrent_step_kernel": ("IMMA.16832.S8", "LDG*.128"),
     "sm90_int8_mma_kernel": ("IMMA.16832.S8.S8", "LDGSTS"),
     "sm90_int8_mma_kernelINS0_8GemmRows": ("UBLKCP",),  # a window's rows are gathered

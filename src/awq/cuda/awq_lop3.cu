@@ -5,7 +5,7 @@
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
-#include "runtime/cuda/ptx_store.cuh"
+#include "runtime/cuda/ptx_memory.cuh"
 #include "runtime/memory.h"
 
 namespace qcore {

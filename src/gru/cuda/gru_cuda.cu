@@ -43,6 +43,7 @@ GruSteps steps_of(const GruProblem& problem, const DeviceLayer& layer) {
   a.arrays = gru.on_device(problem.device.index);
   a.half_even = p.rounding == ShiftRounding::half_even;
   a.kind = cell_kind(gru, layer);
+  a.narrow = a.kind != GruCellKind::any && gru.packed->layer.width == LaneWidth::narrow;
   a.cell = a.kind == GruCellKind::any ? gru.cell : gru.packed->layer.cell;
   a.fused = p.pipeline == GruPipeline::fused;
   a.rb_zero = a.fused ? p.formats.rh.zero_point : p.formats.rb.zero_point;
@@ -56,10 +57,16 @@ void run_gru_cuda(const GruProblem& problem, const RecurrentCudaOptions& options
   const DeviceLayer layer = layer_of(*problem.gru);
   GruSteps a = steps_of(problem, layer);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
+  if (options.single && !options.persistent && run_single_step(problem, layer, a, [&](const PackPair& pair) {
+        return run_gru_single_step(layer, a, pair, problem.device.index, stream);
+      }))
+    return;
   run_parts(problem, layer, options.scratch_bytes, a, [&] {
-    if (options.persistent)
+    if (options.persistent) {
+      if (options.rows && run_gru_row(layer, a, problem.device.index, stream)) return;
       return run_gru_persistent(layer, a, plan_persistent(layer, problem.device.index, options.largest_cluster),
                                 stream);
+    }
     for (std::int64_t step = a.first; step < a.first + a.count; ++step) {
       if (layer.separate) {
         run_gru_separate_step(layer, a, step, stream);

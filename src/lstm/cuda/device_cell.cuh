@@ -14,19 +14,21 @@ struct LstmDeviceCell {
   using Kinds = CellKinds<Kind::any, Kind::narrow>;
   using NarrowKinds = CellKinds<Kind::narrow>;
   using PersistentKinds = NarrowKinds;
-  static constexpr int kGates = numerics::kLstmGates;
-  static constexpr const char *kStep = "lstm_step", *kPersistent = "lstm_persistent";
+  static constexpr int kGates = numerics::kLstmGates, kTables = kGates + 1;
+  static constexpr const char *kStep = "lstm_step", *kPersistent = "lstm_persistent", *kRow = "lstm_row",
+                              *kSingle = "lstm_single_step";
 
-  template <class Sum>
-  using Constants = CellConstants<kGates, Sum>;
+  template <class Sum, class Shift = std::int32_t, class Bias = std::int64_t>
+  using Constants = CellConstants<kGates, Sum, Shift>;
 
   struct Outputs {
     CellState state;
   };
 
-  template <Kind kKind, class Sum>
-  __device__ __forceinline__ static void load_constants(const Steps& a, std::int64_t j, Constants<Sum>& constants) {
-    load_product_constants(a, j, constants);
+  template <Kind kKind, class Sum, class Shift>
+  __device__ __forceinline__ static void load_constants(const Steps& a, std::int64_t j,
+                                                        Constants<Sum, Shift>& constants) {
+    load_product_constants(a.arrays.r, a.channels, j, constants);
   }
 
   template <class Sum>
@@ -49,10 +51,11 @@ struct LstmDeviceCell {
     using numerics::ShiftRounding;
     if (at.step >= at.length) return {from.state};
     if constexpr (kKind == Kind::any)
-      return a.half_even ? outputs<DeviceWideLanes<ShiftRounding::half_even>>(a, constants, from)
-                         : outputs<DeviceWideLanes<ShiftRounding::half_away>>(a, constants, from);
+      return a.half_even
+                 ? compute<DeviceWideLanes<ShiftRounding::half_even>, kKind>(a, a.cell, a.arrays, constants, from)
+                 : compute<DeviceWideLanes<ShiftRounding::half_away>, kKind>(a, a.cell, a.arrays, constants, from);
     else
-      return outputs<DeviceLanes<ShiftRounding::half_away>>(a, constants, from);
+      return compute<DeviceLanes<ShiftRounding::half_away>, kKind>(a, a.cell, a.arrays, constants, from);
   }
 
   __device__ __forceinline__ static void store(const Steps& a, const CellPlace& at, std::int64_t j,
@@ -70,17 +73,38 @@ struct LstmDeviceCell {
                      a.c);
   }
 
- private:
-  template <class L, class Sum>
-  __device__ __forceinline__ static Outputs outputs(const Steps& a, const Constants<Sum>& constants,
+  __device__ __forceinline__ static void store_gates(const Steps&, const CellPlace&, std::int64_t, const Outputs&) {}
+
+  __device__ __forceinline__ static void store_end(const Steps& a, const CellPlace& at, std::int64_t j,
+                                                   const CellState& state) {
+    store_cell(a, at, j, state.c);
+  }
+
+  template <class Shift>
+  __device__ __forceinline__ static numerics::LstmCellOf<Shift> cell_of(const Steps& a) {
+    const numerics::LstmCell& c = a.cell;
+    numerics::LstmCellOf<Shift> made{};
+    made.wx = c.wx, made.rh = c.rh, made.c = c.c, made.m = c.m;
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+      made.pre[gate] = c.pre[gate];
+      made.wx_to_pre[gate] = Shift(c.wx_to_pre[gate]), made.rh_to_pre[gate] = Shift(c.rh_to_pre[gate]);
+    }
+    made.f_c_left = c.f_c_left, made.i_g_left = c.i_g_left;
+    made.sum_to_c = Shift(c.sum_to_c), made.o_c_tanh_to_m = Shift(c.o_c_tanh_to_m);
+    return made;
+  }
+
+  template <class L, Kind, class Cell, class Tables, class Shift, class Sum>
+  __device__ __forceinline__ static Outputs compute(const Steps&, const Cell& cell, const Tables& all,
+                                                    const Constants<Sum, Shift>& constants,
                                                     const CellInputs<kGates, Sum>& from) {
     numerics::LstmInputs<L> in;
-    make_products<L>(constants, from, a.cell.wx, a.cell.rh, in);
+    make_products<L>(constants, from, cell.wx, cell.rh, in);
     in.c = from.state.c;
-    const numerics::LstmTables<L> tables{
-        {L::table(a.arrays, 0), L::table(a.arrays, 1), L::table(a.arrays, 2), L::table(a.arrays, 3)},
-        L::table(a.arrays, 4)};
-    const auto out = numerics::lstm_cell<L>(in, a.cell, tables);
+    const numerics::LstmTables<L> tables{{L::table(all, 0), L::table(all, 1), L::table(all, 2), L::table(all, 3)},
+                                         L::table(all, 4)};
+    const auto out = numerics::lstm_cell<L>(in, cell, tables);
     return {{static_cast<std::int32_t>(out.m), static_cast<std::int32_t>(out.c)}};
   }
 };

@@ -47,6 +47,7 @@ LstmSteps steps_of(const LstmProblem& problem, const DeviceLayer& layer) {
   a.arrays = lstm.on_device(problem.device.index);
   a.half_even = lstm.parameters.rounding == ShiftRounding::half_even;
   a.kind = cell_kind(lstm, layer);
+  a.narrow = a.kind != LstmCellKind::any && lstm.packed->layer.width == LaneWidth::narrow;
   a.cell = a.kind == LstmCellKind::any ? lstm.cell : lstm.packed->layer.cell;
   a.c = layer.c;
   a.c0 = device_view(problem.c0);
@@ -60,10 +61,16 @@ void run_lstm_cuda(const LstmProblem& problem, const RecurrentCudaOptions& optio
   const DeviceLayer layer = layer_of(*problem.lstm);
   LstmSteps a = steps_of(problem, layer);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
+  if (options.single && !options.persistent && run_single_step(problem, layer, a, [&](const PackPair& pair) {
+        return run_lstm_single_step(layer, a, pair, problem.device.index, stream);
+      }))
+    return;
   run_parts(problem, layer, options.scratch_bytes, a, [&] {
-    if (options.persistent)
+    if (options.persistent) {
+      if (options.rows && run_lstm_row(layer, a, problem.device.index, stream)) return;
       return run_lstm_persistent(layer, a, plan_persistent(layer, problem.device.index, options.largest_cluster),
                                  stream);
+    }
     for (std::int64_t step = a.first; step < a.first + a.count; ++step) {
       if (layer.separate) {
         run_lstm_separate_step(layer, a, step, stream);

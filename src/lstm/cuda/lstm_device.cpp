@@ -8,7 +8,6 @@ const RecurrentDeviceArrays& LstmStorage::on_device(int index) const {
   return copies_.on(index, [&] {
     using numerics::kLstmGates, numerics::kLstmPeepholes;
     const LstmParameters& p = parameters;
-    const LstmFormats& f = p.formats;
     const std::int64_t size = p.hidden_size;
     std::vector<std::int64_t> peepholes[kLstmPeepholes];
     for (int i = 0; cell.peepholes && i < kLstmPeepholes; ++i)
@@ -17,7 +16,7 @@ const RecurrentDeviceArrays& LstmStorage::on_device(int index) const {
                      p.weight_bits,
                      {{kLstmGates, size, p.input_size, p.w, wx}, {kLstmGates, size, p.state_size(), p.r, rh}},
                      {&peepholes[0], &peepholes[1], &peepholes[2]},
-                     {{tables[0], f.i}, {tables[1], f.f}, {tables[2], f.g}, {tables[3], f.o}, {tables[4], f.c_tanh}}};
+                     {&tables[0], &tables[1], &tables[2], &tables[3], &tables[4]}};
     if (p.projection_size) parts.products.push_back({1, p.projection_size, size, p.projection, projection});
     return upload_layer(index, parts);
   });

@@ -34,6 +34,13 @@ struct ByteProduct {
     for (int step = begin; step < end; ++step) add_step(from, step);
   }
 
+  // 64 k of a plane of one tile, of which the lane has both halves of rows, and of one column.
+  __device__ __forceinline__ void add_words(const uint4 (&rows)[2], int plane,
+                                            const std::uint32_t (&b)[kInputPlanes][4]) {
+    static_assert(kTiles * kColumns == 1);
+    multiply_planes(sums[0][0], rows, plane, b);
+  }
+
   // Element i of the fragment.
   __device__ __forceinline__ std::int64_t total(int tile, int column, int i) const {
     std::int64_t sum = sums[tile][column][0][i];
@@ -60,14 +67,18 @@ struct ByteProduct {
       for (int plane = 0; plane < kWeightPlanes; ++plane) {
         const uint4* rows =
             from.weights + (static_cast<std::int64_t>(tile * kWeightPlanes + plane) * from.steps + step) * 64;
-        const uint4 upper = rows[0], lower = rows[32];
-        const std::uint32_t a[2][4] = {{upper.x, lower.x, upper.y, lower.y}, {upper.z, lower.z, upper.w, lower.w}};
+        const uint4 halves[2] = {rows[0], rows[32]};
 #pragma unroll
-        for (int column = 0; column < kColumns; ++column) {
-          multiply<0>(sums[tile][column], a, b[column], plane);
-          if constexpr (kInputPlanes == 2) multiply<1>(sums[tile][column], a, b[column], plane);
-        }
+        for (int column = 0; column < kColumns; ++column) multiply_planes(sums[tile][column], halves, plane, b[column]);
       }
+  }
+
+  __device__ __forceinline__ static void multiply_planes(std::int32_t (&sums)[kOrders][4], const uint4 (&rows)[2],
+                                                         int plane, const std::uint32_t (&b)[kInputPlanes][4]) {
+    const uint4 &upper = rows[0], &lower = rows[1];
+    const std::uint32_t a[2][4] = {{upper.x, lower.x, upper.y, lower.y}, {upper.z, lower.z, upper.w, lower.w}};
+    multiply<0>(sums, a, b, plane);
+    if constexpr (kInputPlanes == 2) multiply<1>(sums, a, b, plane);
   }
 
   // The first plane is the signed one.

@@ -10,11 +10,18 @@
 //   Kind, Kinds               enumerates its arithmetics, and lists them; Kind::any covers every format, and the others
 //                             round half away from zero in 32 bits, with products of 64, where recurrent/cpu/pack.h
 //                             proves that this holds. A kernel holds the instructions of one kind. Steps has `kind`
-//   NarrowKinds               lists all but Kind::any; PersistentKinds those that the persistent kernel has
-//   kStep, kPersistent        names of its kernels
-//   Constants<Sum>, Outputs   constants of a channel; what a step computes, with a CellState `state`
+//   NarrowKinds               lists all but Kind::any; PersistentKinds those that the persistent kernel has,
+//                             SmallKinds those that leave registers to two planes of R and of h (row/row_kernel.cuh)
+//   kStep, kPersistent, kRow, kSingle   names of its kernels
+//   kTables                   how many tables it has
+//   Constants<Sum, Shift, Bias>, Outputs   constants of a channel; what a step computes, with a CellState `state`
+//   cell_of<Shift>(a)         the parameters of all channels, with shifts made from numbers
 //   load_constants<kKind>(a, j, constants), load_state(a, at, j, inputs)
 //   evaluate<kKind>(a, at, constants, inputs), store(a, at, j, outputs)
+//   compute<Lanes, kKind>(a, cell, tables, constants, inputs)   of a step that the row has, in lanes whose shifts and
+//                             tables they are
+//   store_gates(a, at, j, outputs)   what store() stores in each step besides the state
+//   store_end(a, at, j, state)       what it stores after the last step of a part besides h
 namespace qcore {
 
 template <auto... kKinds>
@@ -38,25 +45,25 @@ struct CellPlace {
 };
 
 // Constants of a channel.
-template <int kGates, class Sum>
+template <int kGates, class Sum, class Shift = std::int32_t>
 struct CellConstants {
   Sum offsets[kGates];
-  std::int32_t shifts[kGates];
+  Shift shifts[kGates];
 };
 
-template <int kGates, class Sum>
-__device__ __forceinline__ void load_product_constants(const RecurrentSteps& a, std::int64_t j,
-                                                       CellConstants<kGates, Sum>& constants) {
+template <int kGates, class Sum, class Shift>
+__device__ __forceinline__ void load_product_constants(const DeviceProduct& product, std::int64_t channels,
+                                                       std::int64_t j, CellConstants<kGates, Sum, Shift>& constants) {
 #pragma unroll
   for (int gate = 0; gate < kGates; ++gate) {
-    constants.offsets[gate] = static_cast<Sum>(a.arrays.r.offsets[gate * a.channels + j]);
-    constants.shifts[gate] = a.arrays.r.shifts[gate * a.channels + j];
+    constants.offsets[gate] = static_cast<Sum>(product.offsets[gate * channels + j]);
+    constants.shifts[gate] = Shift(product.shifts[gate * channels + j]);
   }
 }
 
 // Makes codes of both products. Sums are int32 or int64; less than 2^29 in lanes of 32 bits, if int32.
-template <class L, int kGates, class Sum, class Inputs>
-__device__ __forceinline__ void make_products(const CellConstants<kGates, Sum>& constants,
+template <class L, int kGates, class Sum, class Shift, class Inputs>
+__device__ __forceinline__ void make_products(const CellConstants<kGates, Sum, Shift>& constants,
                                               const CellInputs<kGates, Sum>& from, const numerics::CodeRange& wx,
                                               const numerics::CodeRange& rh, Inputs& in) {
 #pragma unroll
@@ -89,6 +96,13 @@ template <int kPlanes>
 __device__ __forceinline__ std::int32_t load_planes(const char* plane, std::int64_t plane_bytes) {
   const auto first = static_cast<std::int32_t>(static_cast<std::int8_t>(plane[0]));
   return kPlanes == 1 ? first : 256 * first + static_cast<std::uint8_t>(plane[plane_bytes]);
+}
+
+template <int kPlanes>
+__device__ __forceinline__ void store_planes(char* plane, std::int64_t plane_bytes, std::int32_t code) {
+  const auto bits = static_cast<std::uint32_t>(code);
+  plane[0] = static_cast<char>(kPlanes == 1 ? bits : bits >> 8);
+  if constexpr (kPlanes == 2) plane[plane_bytes] = static_cast<char>(bits);
 }
 
 // The byte of a plane of four neighboring lanes' codes, as a word that all of them get. All lanes must call.

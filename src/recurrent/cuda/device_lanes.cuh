@@ -7,6 +7,11 @@
 
 namespace qcore {
 
+// The table's entry on a line of 2^shift entries.
+QCORE_NUMERIC std::int32_t line_entry(const TableLine& line, std::int32_t index, int shift) {
+  return (line.base + (index & ((1 << shift) - 1)) * line.slope) >> kLineBits;
+}
+
 // The lanes of numerics/recurrent/lanes.h with numbers of 32 bits and products of 64: where recurrent/cpu/pack.h proves
 // that they fit, with the shifts of the packed cell. With numbers of 64 bits they are for every cell, because make()
 // has proven that no shift leaves int64.
@@ -34,13 +39,10 @@ struct DeviceLanes {
     return static_cast<I>(shift(first + static_cast<std::int64_t>(c) * d * (std::int64_t{1} << other), n));
   }
   QCORE_NUMERIC I look_up(const Table& table, I index) {
-    const I entry = table.entry_bytes == 1 ? I{static_cast<const std::uint8_t*>(table.entries)[index]}
-                                           : I{static_cast<const std::uint16_t*>(table.entries)[index]};
-    return (entry ^ table.sign) - table.sign;
+    const auto at = static_cast<std::int32_t>(index);
+    return line_entry(table.lines[at >> table.shift], at, table.shift);
   }
-  QCORE_NUMERIC const Table& table(const RecurrentDeviceArrays& arrays, int index) {
-    return arrays.small_tables[index];
-  }
+  QCORE_NUMERIC const Table& table(const RecurrentDeviceArrays& arrays, int index) { return arrays.lines[index]; }
 
   // A row's total at its scale.
   template <class Sum>

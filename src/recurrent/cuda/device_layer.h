@@ -22,11 +22,16 @@ constexpr int planes_of(int bits) { return bits <= 8 ? 1 : 2; }
 
 constexpr int kMaxVectors = 4, kMaxTables = 5;
 
-// Codes in one or two bytes each; value = (entry ^ sign) - sign.
+// Neighboring entries of a table: entry i is (base + i * slope) >> kLineBits.
+struct alignas(8) TableLine {
+  std::int32_t base, slope;
+};
+constexpr int kLineBits = 14;  // lines stay in int32
+
+// A table as lines, 2^shift entries on each (line_table.h).
 struct RecurrentDeviceTable {
-  const void* entries;
-  int entry_bytes;
-  std::int32_t sign;
+  const TableLine* lines;
+  int count, shift;
 };
 
 // One product's rows of weights [gates, outputs], outputs padded by padded_channels(); padding is 0. A row's sum is
@@ -51,7 +56,7 @@ struct RecurrentDeviceArrays {
   DeviceProduct w, r, second;  // second: of layers with a second product in a step
   const std::int64_t* vectors[kMaxVectors];
   const std::int32_t* tables[kMaxTables];
-  RecurrentDeviceTable small_tables[kMaxTables];  // the same codes
+  RecurrentDeviceTable lines[kMaxTables];  // the same codes
 };
 
 // A step's second product, of a GRU that resets the state before R or of an LSTM with a projection: codes of its inputs

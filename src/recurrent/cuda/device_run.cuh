@@ -40,6 +40,7 @@ struct RecurrentSteps {
   const std::int32_t* lengths;
   std::int64_t length_stride;
   bool reverse, half_even;
+  bool narrow;                  // numbers of the cell, products included, have 32 bits
   bool overlap;                 // kernels may start before the one in front of them has ended
   std::int64_t steps;           // of the whole run
   std::int64_t first, count;    // those of this part

@@ -7,6 +7,7 @@
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
+#include "runtime/view_checks.h"
 
 namespace qcore {
 namespace {
@@ -37,7 +38,7 @@ struct Arrays {
 };
 
 PackRows pack_inputs(const RecurrentProblem& problem, const DeviceLayer& layer, const RecurrentSteps& a,
-                     const Arrays& arrays, char* to) {
+                     std::int64_t input_rows, char* to) {
   PackRows rows{};
   rows.from = device_view(problem.x);
   rows.format = layer.x;
@@ -45,7 +46,7 @@ PackRows pack_inputs(const RecurrentProblem& problem, const DeviceLayer& layer, 
   rows.rows = a.count * a.batch;
   rows.features = layer.input_size;
   rows.row_bytes = row_bytes_of(layer.input_size);
-  rows.plane_bytes = arrays.input_rows * rows.row_bytes;
+  rows.plane_bytes = input_rows * rows.row_bytes;
   rows.to = to;
   rows.lengths = a.lengths;
   rows.length_stride = a.length_stride;
@@ -95,6 +96,19 @@ void set_run(const RecurrentProblem& problem, const DeviceLayer& layer, Recurren
   a.separate.row_bytes = row_bytes_of(layer.second.features);
 }
 
+bool run_single_step(const RecurrentProblem& problem, const DeviceLayer& layer, RecurrentSteps& a,
+                     const std::function<bool(const PackPair&)>& run) {
+  if (a.steps != 1) return false;
+  // A thread block reads all of h0 of its rows and writes a part of the last state.
+  if (problem.h0.data && problem.last.data && share_memory(problem.h0, problem.last)) return false;
+  if (problem.c0.data && problem.last_cell.data && share_memory(problem.c0, problem.last_cell)) return false;
+  DeviceGuard guard(problem.device.index);
+  a.count = 1;
+  const bool ran = run({{pack_inputs(problem, layer, a, 0, nullptr), pack_state(problem, layer, a)}});
+  a.count = 0;
+  return ran;
+}
+
 void run_parts(const RecurrentProblem& problem, const DeviceLayer& layer, std::int64_t scratch_bytes, RecurrentSteps& a,
                const std::function<void()>& run_part) {
   DeviceGuard guard(problem.device.index);
@@ -120,7 +134,7 @@ void run_parts(const RecurrentProblem& problem, const DeviceLayer& layer, std::i
   for (; a.first < a.steps; a.first += a.count) {
     a.count = std::min(most, a.steps - a.first);
     PackPair pair{};
-    pair.rows[0] = pack_inputs(problem, layer, a, arrays, scratch[arrays.inputs]);
+    pair.rows[0] = pack_inputs(problem, layer, a, arrays.input_rows, scratch[arrays.inputs]);
     if (a.first == 0) pair.rows[1] = pack_state(problem, layer, a);
     pack_steps(pair, stream);
     const InputRows inputs{scratch[arrays.inputs], pair.rows[0].planes, pair.rows[0].rows, arrays.input_rows,

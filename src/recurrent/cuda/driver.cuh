@@ -5,6 +5,7 @@
 #include "qcore/recurrent/fixed_format.h"
 #include "recurrent/cpu/vtable.h"
 #include "recurrent/cuda/device_run.cuh"
+#include "recurrent/cuda/pack_steps.cuh"
 #include "recurrent/cuda/persistent_plan.h"
 #include "recurrent/problem.h"
 
@@ -19,6 +20,11 @@ inline bool fits_lanes(const DeviceLayer& layer, ShiftRounding rounding, LaneWid
 
 // Sets what follows from the problem and the layer; the arrays and what is the cell's own are the caller's to set.
 void set_run(const RecurrentProblem& problem, const DeviceLayer& layer, RecurrentSteps& a);
+
+// Calls run(x and the state before the first step, to be packed) on the problem's device, and returns what it does:
+// whether it ran a run of one step.
+bool run_single_step(const RecurrentProblem& problem, const DeviceLayer& layer, RecurrentSteps& a,
+                     const std::function<bool(const PackPair&)>& run);
 
 // Computes W x of as many steps at once as fit in the scratch memory, then calls run_part(), which runs a.count steps
 // from a.first on, and so on. A run without steps only hands its states through.

@@ -1,5 +1,4 @@
 #include "recurrent/cuda/byte_product.cuh"
-#include "recurrent/cuda/device_lanes.cuh"
 #include "recurrent/cuda/input_product.cuh"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/ptx_launch.cuh"
@@ -29,13 +28,8 @@ __device__ __forceinline__ Rescale rescale_of(const Arguments& a, int tile, int 
 
 __device__ __forceinline__ void store(const Arguments& a, const Rescale& by, std::int64_t row, std::int64_t total) {
   if (row >= a.inputs.count) return;
-  // make() has proven that nothing leaves int64.
-  total += by.offset;
-  total = a.half_even ? DeviceLanes<numerics::ShiftRounding::half_even>::shift(total, by.shift)
-                      : DeviceLanes<numerics::ShiftRounding::half_away>::shift(total, by.shift);
-  const numerics::CodeRange& range = a.to.range;
   a.to.codes[row * a.to.gates * a.to.outputs + by.at] =
-      static_cast<std::uint16_t>(numerics::clamp_code(total, range.lo, range.hi) - range.lo);
+      product_code(total + by.offset, by.shift, a.half_even, a.to.range);
 }
 
 __device__ __forceinline__ ByteOperands operands(const Arguments& a, int weight_planes, int tile, std::int64_t row) {

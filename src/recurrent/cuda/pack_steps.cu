@@ -20,25 +20,13 @@ __global__ void __launch_bounds__(kThreads) recurrent_pack_kernel(const __grid_c
        i += threads) {
     const std::int64_t row = i / words, word = i - row * words;
     const std::int64_t b = row % p.batch, step = p.first + row / p.batch;
-    const std::int64_t length = row_length(p.lengths, p.length_stride, b, p.steps);
-    const std::int64_t at = time_of(step, length, p.reverse) * p.from.strides[0] + b * p.from.strides[1];
-    std::uint32_t high = 0, low = 0;
-#pragma unroll
-    for (int byte = 0; byte < 4; ++byte) {
-      const std::int64_t k = 4 * word + byte;
-      if (k >= p.features || step >= length) continue;
-      const std::int32_t centered =
-          p.from.data ? load_centered(p.from.data, p.from.dtype, at + k * p.from.strides[2], p.format) : 0;
-      const auto bits = static_cast<std::uint32_t>(centered + p.format.zero);
-      low |= (bits & 0xffu) << (8 * byte);
-      high |= (bits >> 8 & 0xffu) << (8 * byte);
-    }
+    const PackedWord packed = pack_word(p, b, step, word);
     auto* to = reinterpret_cast<std::uint32_t*>(p.to + row * p.row_bytes) + word;
     if (p.planes == 2) {
-      *to = high;
+      *to = packed.high;
       to = reinterpret_cast<std::uint32_t*>(reinterpret_cast<char*>(to) + p.plane_bytes);
     }
-    *to = low;
+    *to = packed.low;
   }
 }
 

@@ -6,7 +6,9 @@
 namespace qcore {
 
 struct RecurrentCudaOptions {
+  bool single = true;  // a run of one step in one launch where that can be
   bool persistent = false;
+  bool rows = true;         // with `persistent`: a thread block for each row where R fits in its registers
   int largest_cluster = 8;  // that every device with clusters runs
   // Limit of the scratch memory for inputs, unless one step takes more.
   std::int64_t scratch_bytes = std::int64_t{256} << 20;

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "recurrent/cuda/tables/line_table.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/memory.h"
 
@@ -47,13 +48,6 @@ std::vector<char> fragments(const DeviceProductParts& product, int planes) {
   return bytes;
 }
 
-std::vector<std::uint8_t> small_entries(const std::vector<std::int32_t>& codes, int bytes) {
-  std::vector<std::uint8_t> entries(codes.size() * static_cast<std::size_t>(bytes));
-  for (std::size_t i = 0; i < codes.size(); ++i)
-    std::memcpy(&entries[i * static_cast<std::size_t>(bytes)], &codes[i], static_cast<std::size_t>(bytes));
-  return entries;
-}
-
 template <class T>
 std::vector<T> padded(const std::vector<T>& values, std::int64_t size) {
   const std::int64_t channels = padded_channels(size);
@@ -79,11 +73,13 @@ DeviceCopy upload_layer(int index, const LayerParts& parts) {
     const std::size_t offsets = image.add(padded(each.prepared.offsets, each.outputs));
     product.push_back({weights, offsets, image.add(padded(each.prepared.shifts, each.outputs))});
   }
-  std::vector<std::size_t> vector, table, small;
+  std::vector<std::size_t> vector, table, lines;
+  std::vector<LineTable> line_tables;
   for (const auto* values : parts.vectors) vector.push_back(image.add(padded(*values, size)));
-  for (const TableParts& each : parts.tables) {
-    table.push_back(image.add(each.codes));
-    small.push_back(image.add(small_entries(each.codes, planes_of(each.format.bits))));
+  for (const auto* codes : parts.tables) {
+    table.push_back(image.add(*codes));
+    line_tables.push_back(make_lines(*codes));
+    lines.push_back(image.add(line_tables.back().lines));
   }
   auto memory = cuda_upload(index, image.bytes().data(), static_cast<std::int64_t>(image.bytes().size()));
 
@@ -96,10 +92,9 @@ DeviceCopy upload_layer(int index, const LayerParts& parts) {
   for (std::size_t i = 0; i < vector.size(); ++i)
     arrays->vectors[i] = parts.vectors[i]->empty() ? nullptr : reinterpret_cast<const std::int64_t*>(at + vector[i]);
   for (std::size_t i = 0; i < table.size(); ++i) {
-    const FixedFormat& format = parts.tables[i].format;
-    const int bytes = planes_of(format.bits);
     arrays->tables[i] = reinterpret_cast<const std::int32_t*>(at + table[i]);
-    arrays->small_tables[i] = {at + small[i], bytes, format.is_signed ? 1 << (8 * bytes - 1) : 0};
+    arrays->lines[i] = {reinterpret_cast<const TableLine*>(at + lines[i]),
+                        static_cast<int>(line_tables[i].lines.size()), line_tables[i].shift};
   }
   return {std::move(memory), std::move(arrays)};
 }

@@ -2,18 +2,11 @@
 
 #include <vector>
 
-#include "qcore/recurrent/fixed_format.h"
 #include "recurrent/cuda/device_layer.h"
 #include "recurrent/device_copies.h"
 #include "recurrent/parameters.h"
 
 namespace qcore {
-
-// A table's codes, and the format that they have.
-struct TableParts {
-  const std::vector<std::int32_t>& codes;
-  const FixedFormat& format;
-};
 
 // A product's weights [gates * outputs, features]; more rows than the gates have are left out.
 struct DeviceProductParts {
@@ -29,7 +22,7 @@ struct LayerParts {
   int weight_bits;
   std::vector<DeviceProductParts> products;               // w, r, and second where the layer has it
   std::vector<const std::vector<std::int64_t>*> vectors;  // [H] each, or empty; at most kMaxVectors
-  std::vector<TableParts> tables;                         // at most kMaxTables
+  std::vector<const std::vector<std::int32_t>*> tables;   // codes; at most kMaxTables
 };
 
 // Copies all of it to the device, in one piece.

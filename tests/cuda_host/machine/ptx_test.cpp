@@ -15,7 +15,7 @@
 #include "runtime/cuda/ptx_bytes.cuh"
 #include "runtime/cuda/ptx_convert.cuh"
 #include "runtime/cuda/ptx_half.cuh"
-#include "runtime/cuda/ptx_store.cuh"
+#include "runtime/cuda/ptx_memory.cuh"
 #include "runtime/cuda/ptx_wgmma.cuh"
 
 namespace qcore {

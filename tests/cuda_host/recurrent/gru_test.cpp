@@ -98,9 +98,7 @@ void check(Random& random, const QuantizedGru& gru, const Case& c, const std::ve
       const Array* results[] = {&arrays.x, &arrays.h0, &arrays.y, &arrays.last, &arrays.gates, &arrays.lengths};
       const char* names[] = {"x", "h0", "y", "last", "gates", "lengths"};
       for (int k = 0; k < 6; ++k)
-        if (order[i] == all[k])
-          expect_equal(memory[i].host(), results[k]->bytes,
-                       what + (way.persistent ? ", persistent: " : ", gemm: ") + names[k]);
+        if (order[i] == all[k]) expect_equal(memory[i].host(), results[k]->bytes, what + name_of(way) + names[k]);
     }
   }
 }
@@ -117,7 +115,7 @@ TEST(GruCuda, PresetsInBothPipelines) {
         for (const std::int64_t batch : {3, 10}) {
           Case c{4, batch};
           c.gates = true;
-          check(random, gru, c, both_ways(), name_of(20, 33, c.steps, c.batch, widths));
+          check(random, gru, c, all_ways(), name_of(20, 33, c.steps, c.batch, widths));
         }
       }
 }
@@ -146,8 +144,8 @@ TEST(GruCuda, RandomWidthsShapesAndOptions) {
     const QuantizedGru gru =
         random_gru(random, inputs, h, widths, kPipelines[random.below(2)], kRoundings[random.below(2)], i % 4 == 0);
     const Case c = random_case(random);
-    std::vector<RecurrentCudaOptions> ways = both_ways();
-    ways[1].largest_cluster = between(random, 1, 8);
+    std::vector<RecurrentCudaOptions> ways = all_ways();
+    ways[2].largest_cluster = between(random, 1, 8);
     for (RecurrentCudaOptions& way : ways)
       if (random.below(2)) way.scratch_bytes = 5000;  // many parts
     check(random, gru, c, ways, name_of(inputs, h, c.steps, c.batch, widths));
@@ -198,6 +196,25 @@ TEST(GruCuda, ResetBeforeTheProduct) {
   }
 }
 
+// A run of one step is one launch, which takes codes and floats as they lie.
+TEST(GruCuda, OneStep) {
+  Random random(12);
+  for (const GruPipeline pipeline : kPipelines)
+    for (const GruWidths widths :
+         {GruWidths{8, 8, 8}, GruWidths{16, 16, 16}, GruWidths{8, 16, 16}, GruWidths{16, 8, 8}})
+      for (const std::int64_t batch : {3, 21})
+        for (const std::int64_t h : {9, 100}) {
+          const QuantizedGru gru = random_gru(random, 70, h, widths, pipeline, ShiftRounding::half_away);
+          Case c{1, batch};
+          c.lengths = c.gates = true;
+          c.x = batch == 3 ? DType::f16 : DType::i8;
+          c.y = batch == 3 ? DType::f32 : DType::i8;
+          c.reverse = h == 9;
+          c.layout = h == 9 ? 2 : 1;
+          check(random, gru, c, {RecurrentCudaOptions{}}, name_of(70, h, 1, batch, widths));
+        }
+}
+
 // Rows for all of which W x is one launch of larger tiles; rows of many clusters.
 TEST(GruCuda, ManyRows) {
   Random random(3);
@@ -211,7 +228,7 @@ TEST(GruCuda, ManyRows) {
     const QuantizedGru gru = random_gru(random, 3, 17, widths, GruPipeline::staged, ShiftRounding::half_away);
     Case c{3, 70};
     c.lengths = true;
-    check(random, gru, c, both_ways(), name_of(3, 17, c.steps, c.batch, widths));
+    check(random, gru, c, all_ways(), name_of(3, 17, c.steps, c.batch, widths));
   }
 }
 
@@ -222,10 +239,10 @@ TEST(GruCuda, ManyChannels) {
   for (const std::int64_t h : {100, 300, 1025}) {
     const QuantizedGru gru = random_gru(random, 70, h, widths, GruPipeline::fused, ShiftRounding::half_away);
     const Case c{3, 2};
-    RecurrentCudaOptions gemm, persistent;
-    persistent.persistent = true;
-    if (h == 300) persistent.largest_cluster = 4;  // 5 tiles in a block
-    check(random, gru, c, {h < 1000 ? persistent : gemm}, name_of(70, h, c.steps, c.batch, widths));
+    std::vector<RecurrentCudaOptions> ways = all_ways();
+    if (h == 300) ways[1].largest_cluster = ways[2].largest_cluster = 4;  // 5 tiles in a block
+    if (h > 1000) ways.resize(1);
+    check(random, gru, c, ways, name_of(70, h, c.steps, c.batch, widths));
   }
 }
 
@@ -278,7 +295,7 @@ TEST(GruCuda, NoSteps) {
       Case c{0, 3};
       c.has_h0 = has_h0;
       c.h0 = c.last = dtype;
-      check(random, gru, c, both_ways(), "no steps");
+      check(random, gru, c, all_ways(), "no steps");
     }
 }
 

@@ -86,8 +86,7 @@ void check(Random& random, const QuantizedLstm& lstm, const Case& c, const std::
     if (way.persistent && lstm_persistent_unsupported_reason(problem)) continue;
     run_lstm_cuda(problem, way);
     for (int i = 0; i < kArrays; ++i)
-      expect_equal(memory[i].host(), arrays.all[i].bytes,
-                   what + (way.persistent ? ", persistent: " : ", stepwise: ") + kNames[i]);
+      expect_equal(memory[i].host(), arrays.all[i].bytes, what + name_of(way) + kNames[i]);
   }
 }
 
@@ -98,7 +97,7 @@ TEST(LstmCuda, Presets) {
          {GruWidths{8, 8, 8}, GruWidths{16, 16, 16}, GruWidths{8, 16, 16}, GruWidths{16, 8, 8}})
       for (const std::int64_t batch : {3, 10}) {
         const QuantizedLstm lstm = random_lstm(random, 20, 33, widths, rounding);
-        check(random, lstm, {4, batch}, both_ways(), name_of(20, 33, 4, batch, widths));
+        check(random, lstm, {4, batch}, all_ways(), name_of(20, 33, 4, batch, widths));
       }
 }
 
@@ -123,8 +122,8 @@ TEST(LstmCuda, RandomWidthsShapesAndOptions) {
     const std::int64_t inputs = kSizes[random.below(7)], h = kSizes[random.below(7)];
     const QuantizedLstm lstm = random_lstm(random, inputs, h, widths, kRoundings[random.below(2)], i % 4 == 0);
     const Case c = random_case(random);
-    std::vector<RecurrentCudaOptions> ways = both_ways();
-    ways[1].largest_cluster = between(random, 1, 8);
+    std::vector<RecurrentCudaOptions> ways = all_ways();
+    ways[2].largest_cluster = between(random, 1, 8);
     for (RecurrentCudaOptions& way : ways)
       if (random.below(2)) way.scratch_bytes = 5000;  // many parts
     check(random, lstm, c, ways, name_of(inputs, h, c.steps, c.batch, widths));
@@ -167,12 +166,28 @@ TEST(LstmCuda, InterpolatedTables) {
     LstmParameters p = random_lstm(random, 5, 17, {8, 8, 8}, ShiftRounding::half_away).parameters();
     p.tables = TableKind::interp;
     try {
-      check(random, QuantizedLstm::make(p), {3, 2}, both_ways(), "interpolated tables");
+      check(random, QuantizedLstm::make(p), {3, 2}, all_ways(), "interpolated tables");
       ++made;
     } catch (const ValueError&) {  // straight lines are too far from a function
     }
   }
   EXPECT_EQ(made, 3);
+}
+
+// A run of one step is one launch, which takes codes and floats as they lie.
+TEST(LstmCuda, OneStep) {
+  Random random(12);
+  for (const GruWidths widths : {GruWidths{8, 8, 8}, GruWidths{16, 16, 16}, GruWidths{8, 16, 16}, GruWidths{16, 8, 8}})
+    for (const std::int64_t batch : {3, 21})
+      for (const std::int64_t h : {9, 100}) {
+        const QuantizedLstm lstm = random_lstm(random, 70, h, widths, ShiftRounding::half_away);
+        Case c{1, batch};
+        c.lengths = true;
+        if (batch == 3) c.dtypes[0] = DType::f16, c.dtypes[3] = DType::f32;
+        c.reverse = h == 9;
+        c.layout = h == 9 ? 2 : 1;
+        check(random, lstm, c, {RecurrentCudaOptions{}}, name_of(70, h, 1, batch, widths));
+      }
 }
 
 // Blocks of several tiles of channels, and of more channels than threads have.
@@ -181,15 +196,14 @@ TEST(LstmCuda, ManyChannelsAndRows) {
   const GruWidths widths{8, 8, 8};
   for (const std::int64_t h : {100, 300}) {
     const QuantizedLstm lstm = random_lstm(random, 70, h, widths, ShiftRounding::half_away);
-    RecurrentCudaOptions persistent;
-    persistent.persistent = true;
-    if (h == 300) persistent.largest_cluster = 4;  // 5 tiles in a block
-    check(random, lstm, {3, 2}, {persistent}, name_of(70, h, 3, 2, widths));
+    std::vector<RecurrentCudaOptions> ways = all_ways();
+    if (h == 300) ways[1].largest_cluster = ways[2].largest_cluster = 4;  // 5 tiles in a block
+    check(random, lstm, {3, 2}, ways, name_of(70, h, 3, 2, widths));
   }
   Case c{3, 70};
   c.lengths = true;
   const QuantizedLstm lstm = random_lstm(random, 3, 17, {16, 16, 16}, ShiftRounding::half_away);
-  check(random, lstm, c, both_ways(), name_of(3, 17, 3, 70, {16, 16, 16}));
+  check(random, lstm, c, all_ways(), name_of(3, 17, 3, 70, {16, 16, 16}));
 }
 
 TEST(LstmCuda, NoSteps) {
@@ -200,7 +214,7 @@ TEST(LstmCuda, NoSteps) {
       Case c{0, 3};
       c.has_initial = has_initial;
       for (const int i : {1, 2, 4, 5}) c.dtypes[i] = dtype;
-      check(random, lstm, c, both_ways(), "no steps");
+      check(random, lstm, c, all_ways(), "no steps");
       const QuantizedLstm projected = random_lstm(random, 4, 9, {8, 8, 8}, ShiftRounding::half_away, false, 5);
       check(random, projected, c, {RecurrentCudaOptions{}}, "no steps, projection");
     }
@@ -210,18 +224,20 @@ TEST(LstmCuda, NoSteps) {
 TEST(LstmCuda, StatesInPlace) {
   Random random(6);
   const QuantizedLstm lstm = random_lstm(random, 4, 20, {8, 8, 8}, ShiftRounding::half_away);
-  const Case c{3, 5};
-  Arrays arrays = arrays_of(random, lstm, c);
-  const Arrays untouched = arrays;
-  run_lstm_reference(problem_of(lstm, c, kCpu, arrays, [&](int i) { return arrays.all[i].bytes.data(); }));
-  for (const RecurrentCudaOptions& way : both_ways()) {
-    std::vector<DeviceArray<char>> memory;
-    for (const Array& array : untouched.all) memory.emplace_back(array.bytes);
-    const LstmProblem problem =
-        problem_of(lstm, c, kCuda, untouched, [&](int i) { return memory[i == 4 || i == 5 ? i - 3 : i].get(); });
-    if (way.persistent && lstm_persistent_unsupported_reason(problem)) continue;
-    run_lstm_cuda(problem, way);
-    for (const int i : {4, 5}) expect_equal(memory[i - 3].host(), arrays.all[i].bytes, kNames[i]);
+  for (const std::int64_t steps : {1, 3}) {
+    const Case c{steps, 5};
+    Arrays arrays = arrays_of(random, lstm, c);
+    const Arrays untouched = arrays;
+    run_lstm_reference(problem_of(lstm, c, kCpu, arrays, [&](int i) { return arrays.all[i].bytes.data(); }));
+    for (const RecurrentCudaOptions& way : all_ways()) {
+      std::vector<DeviceArray<char>> memory;
+      for (const Array& array : untouched.all) memory.emplace_back(array.bytes);
+      const LstmProblem problem =
+          problem_of(lstm, c, kCuda, untouched, [&](int i) { return memory[i == 4 || i == 5 ? i - 3 : i].get(); });
+      if (way.persistent && lstm_persistent_unsupported_reason(problem)) continue;
+      run_lstm_cuda(problem, way);
+      for (const int i : {4, 5}) expect_equal(memory[i - 3].host(), arrays.all[i].bytes, kNames[i]);
+    }
   }
 }
 

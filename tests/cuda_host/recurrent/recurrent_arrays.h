@@ -74,10 +74,17 @@ inline void expect_equal(const std::vector<char>& given, const std::vector<char>
     ASSERT_EQ(static_cast<int>(given[i]), static_cast<int>(expected[i])) << what << ": byte " << i;
 }
 
-inline std::vector<RecurrentCudaOptions> both_ways() {
+// A launch for each step; one launch for all, a thread block for each row where R fits, or clusters.
+inline std::vector<RecurrentCudaOptions> all_ways() {
   RecurrentCudaOptions gemm, persistent;
   persistent.persistent = true;
-  return {gemm, persistent};
+  RecurrentCudaOptions clusters = persistent;
+  clusters.rows = false;
+  return {gemm, persistent, clusters};
+}
+
+inline std::string name_of(const RecurrentCudaOptions& way) {
+  return !way.persistent ? ", gemm: " : way.rows ? ", persistent: " : ", clusters: ";
 }
 
 inline std::string name_of(std::int64_t c, std::int64_t h, std::int64_t steps, std::int64_t batch, GruWidths w) {
