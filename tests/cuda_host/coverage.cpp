@@ -39,7 +39,7 @@ constexpr Listed kKernels[] = {
     {"embedding_encoded", 1},
     {"expand_codes", 7},
     {"expand_parameters", 1},
-    {"sm80_float_mma", 90},
+    {"sm80_float_mma", 114},
     {"sm80_int8_mma", 44},
     {"sm80_int8_mma16", 14},
     {"gather_rows", 1},
