@@ -39,7 +39,7 @@ OWN_KERNELS = {
     "expand_codes_kernel": 7,
     "expand_parameters_kernel": 1,
     "sm80_float_gemv_kernel": 8,
-    "sm80_float_mma_kernel": 90,
+    "sm80_float_mma_kernel": 114,
     "sm80_int8_mma_kernel": 44,
     "sm80_int8_mma16_kernel": 14,
     "gate_kernel": 4,

@@ -40,7 +40,7 @@ constexpr Listed kKernels[] = {
     {"expand_codes", 7},
     {"expand_parameters", 1},
     {"sm80_float_gemv", 8},
-    {"sm80_float_mma", 90},
+    {"sm80_float_mma", 114},
     {"sm80_int8_mma", 44},
     {"sm80_int8_mma16", 14},
     {"gather_rows", 1},

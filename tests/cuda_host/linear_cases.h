@@ -343,8 +343,14 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
   }
   if (!sm80_float_mma_unsupported_reason(problem)) {
     if (turns) run_close([&] { run_sm80_float_mma(problem, single); });
-    if (c.large_tiles) run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, 1)); });
-    run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, 1000)); });
+    const auto run_with_tiles = [&](std::int64_t enough_tiles) {
+      run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, enough_tiles)); });
+    };
+    if (c.large_tiles) run_with_tiles(1);
+    // As many as there are of the sizes between the largest and the smallest.
+    if (c.large_tiles && c.x_dtype != DType::f32)
+      for (const std::int64_t columns : {128, 64}) run_with_tiles(ceil_div(c.n, columns) * ceil_div(c.m, 64));
+    run_with_tiles(1000);
   }
   if (!sm90_float_wgmma_unsupported_reason(problem)) {
     // On a single multiprocessor large tiles are the best, on many small ones. Steps are spread over as many thread

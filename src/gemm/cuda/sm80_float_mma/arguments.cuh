@@ -56,8 +56,9 @@ struct WindowArguments : Arguments, WindowResults {  // window: steps in units o
 };
 
 // Few rows: as many thread blocks as there are groups of 32 columns, with K spread over the warps. Many rows: the
-// larger a tile, the fewer bytes of the second-level cache per operation.
-enum class Size { rows8, rows16, medium, large };
+// larger a tile, the fewer bytes of the second-level cache per operation. `tall` is `large` with warps of 64 rows, not
+// 32, which decode half as many weights; offsets and windows would take too many registers for it.
+enum class Size { rows8, rows16, narrow, medium, wide, large, tall };
 
 struct Tuning {
   // A stage of a window's tile has one chunk of each range of K.
@@ -67,8 +68,14 @@ struct Tuning {
         return {1, 1, 8, 1, 1, 8};
       case Size::rows16:
         return {1, 1, 8, 1, 2, 8};
+      case Size::narrow:
+        return {1, 2, 4, 1, 4, 4};
       case Size::medium:
         return {2, 2, 2, 1, 4, planes == 1 && !window ? 4 : 2};
+      case Size::wide:
+        return {4, 2, 1, 1, 4, 2};
+      case Size::tall:
+        return {4, 2, 1, 1, 8, 2};
       default:
         return {2, 4, 1, 2, 4, window ? 1 : 2};
     }
@@ -77,7 +84,7 @@ struct Tuning {
     return planes == 1 && (size == Size::rows8 || size == Size::rows16) ? 2 : 1;
   }
   static constexpr std::int64_t kMaxFewRows = 32;   // of a matrix, in tiles of 8 or 16 rows
-  static constexpr std::int64_t kEnoughTiles = 96;  // with fewer large tiles than this, medium ones
+  static constexpr std::int64_t kEnoughTiles = 96;  // with fewer tiles of a size than this, those of the next one
 };
 
 // y = act(x W^T + bias). Need sm_80, and with several groups whole panels in each.

@@ -26,8 +26,8 @@ class Gemm {
   static constexpr std::size_t kSharedBytes = kStageBytes > kTotalBytes ? kStageBytes : kTotalBytes;
   static constexpr int kParts = kChunks / kShape.warps_k;  // chunks of a stage that a warp multiplies
   // Whether there are registers for the operands of the next stage, and of the stage's next chunk, during products.
-  static constexpr bool kStageAhead = kPairs == 1,
-                        kChunkAhead = kStageAhead || (kPromote == Promote::stage && kBits == 4);
+  static constexpr bool kStageAhead = kPairs == 1 && kTiles < 8,
+                        kChunkAhead = kStageAhead || (kPairs > 1 && kPromote == Promote::stage && kBits == 4);
   static_assert(kStages >= 2, "a stage is copied while another one is multiplied");
   static_assert(kShape.warps_n * kShape.warps_m * kShape.warps_k * kWarpSize == kThreads, "all warps work");
 

@@ -52,9 +52,17 @@ void launch_size(const typename RowsOf<Size::large, kPlanes>::Given& a, cudaStre
   if (kWindow ? !enough(Size::medium) && (kPlanes > 1 || !enough(Size::large)) : a.x.rows <= Tuning::kMaxFewRows)
     return launch_tiles<RowsOf<Size::rows16, kPlanes>, kHalf, kPlanes, kBits, kOffsets, Size::rows16>(a, stream);
   // Three planes take more registers than there are for large tiles.
-  if constexpr (kPlanes == 1)
+  if constexpr (kPlanes == 1) {
+    constexpr Size kLargest = kWindow || kOffsets ? Size::large : Size::tall;
     if (enough(Size::large))
-      return launch_tiles<RowsOf<Size::large, kPlanes>, kHalf, kPlanes, kBits, kOffsets, Size::large>(a, stream);
+      return launch_tiles<RowsOf<kLargest, kPlanes>, kHalf, kPlanes, kBits, kOffsets, kLargest>(a, stream);
+    if constexpr (!kWindow) {
+      if (enough(Size::wide))
+        return launch_tiles<RowsOf<Size::wide, kPlanes>, kHalf, kPlanes, kBits, kOffsets, Size::wide>(a, stream);
+      if (!enough(Size::medium))
+        return launch_tiles<RowsOf<Size::narrow, kPlanes>, kHalf, kPlanes, kBits, kOffsets, Size::narrow>(a, stream);
+    }
+  }
   launch_tiles<RowsOf<Size::medium, kPlanes>, kHalf, kPlanes, kBits, kOffsets, Size::medium>(a, stream);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gemm/cuda/sm80_int8_mma/stage.cuh"
+#include "gemm/cuda/store_four.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
@@ -14,10 +15,10 @@ namespace qcore::sm80_int8_mma {
 //   part     a stage is 32 k of a block of any length; either operand may have offsets
 enum class Blocks { whole, part };
 
-// Products of a whole block stay below 2^22, so they become floats without a conversion: an integer that starts at the
-// bits of 1.5 * 2^23 counts in the lowest bits of that float.
+// Products of a whole block stay below 2^22, those of stored codes too, so they become floats without a conversion: an
+// integer that starts at the bits of 1.5 * 2^23 counts in the lowest bits of that float. All results start alike, in
+// registers that stay as they are; the subtraction that takes 1.5 * 2^23 back takes the row's shift as well, exactly.
 constexpr std::int32_t kThreeHalvesBits = 0x4b400000;
-constexpr float kThreeHalves = 12582912.0f;
 
 // `Rows` is how a tile's results find their rows of codes, their weights and their places: a class like GemmRows of
 // launch.cuh. Its columns are rows of the weight; y_column() says which column of y one of them is.
@@ -26,6 +27,9 @@ class Gemm {
  public:
   static constexpr Shape kShape = Tuning::shape(kSize);
   static constexpr int kPairs = kShape.pairs, kTiles = kShape.tiles;
+  static constexpr int kTogether = kTiles < 4 ? kTiles : 4;  // tiles of 8 rows whose products are made in turns
+  // Small tiles of a window wait for their copies: behind all products of a stage these would be late.
+  static constexpr bool kCopyFirst = Rows::kWindow && kBlocks == Blocks::whole && kTiles == kTogether;
   static constexpr int kStages = Tuning::stages(kBits, kChunks);
   static constexpr int kArrays = kBlocks == Blocks::part ? 3 : 2;
   using TileStage = Stage<kBits, kChunks, kArrays, kShape.columns(), kShape.rows()>;
@@ -49,14 +53,14 @@ class Gemm {
   __device__ void run() {
     int count = static_cast<int>(a_.w.blocks) * block_stages_;
     if constexpr (Rows::kWindow) count *= static_cast<int>(a_.w.taps);
-    for (int i = 0; i + 1 < kStages; ++i) copy(i, i < count);
+    for (int i = 0; i + 1 < kStages; ++i) copy(stages_[i], i < count);
     int chunk = 0, stage = 0;
     for (int i = 0; i < count; ++i) {
       ptx::copy_wait<kStages - 2>();
       // After it all threads' copies of this stage are there, and no thread reads the one before it any more.
       __syncthreads();
-      copy(stage == 0 ? kStages - 1 : stage - 1, i + kStages - 1 < count);
-      multiply(stages_[stage], chunk == 0, chunk + 1 == block_stages_);
+      TileStage& free = stages_[stage == 0 ? kStages - 1 : stage - 1];
+      multiply(stages_[stage], chunk == 0, chunk + 1 == block_stages_, free, i + kStages - 1 < count);
       if (++chunk == block_stages_) chunk = 0;
       if (++stage == kStages) stage = 0;
     }
@@ -66,59 +70,69 @@ class Gemm {
   }
 
  private:
-  // The next stage, one group of copies whether there is one or not.
-  __device__ void copy(int stage, bool exists) {
-    if (exists) copier_.copy(stages_[stage]);
-    ptx::copy_commit();
-  }
-
-  // One pair of panels after the other, so that the operands of only one are in registers.
-  __device__ void multiply(const TileStage& stage, bool first, bool last) {
+  // One pair of panels after the other, so that the operands of only one are in registers. The copies of a later stage
+  // to `free`, if there `exists` one, stand behind the first loads, which would wait for them in the queue of the
+  // memory pipeline; there is a group of them in any case.
+  __device__ void multiply(const TileStage& stage, bool first, bool last, TileStage& free, bool exists) {
+    if constexpr (kCopyFirst) copy(free, exists);
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
       WeightFragments<kBits, kChunks> w;
       w.load(stage, first_column_ / 16 + 2 * pair + group_ / 4, quad_, group_ % 4);
+      if constexpr (kBlocks == Blocks::whole) {
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        const int row = first_row_ + 8 * tile + 2 * quad_;
-        if constexpr (kBlocks == Blocks::whole) {
-          std::int32_t products[2][4];
-          start(products, stage.terms[row].shift + kThreeHalvesBits, stage.terms[row + 1].shift + kThreeHalvesBits);
+        for (int tile = 0; tile < kTiles; tile += kTogether) {
+          std::int32_t products[kTogether][2][4];
+#pragma unroll
+          for (int i = 0; i < kTogether; ++i) start(products[i], kThreeHalvesBits, kThreeHalvesBits);
           add_chunks(products, stage, w, tile);
-          promote(stage, pair, tile, products);
-        } else {
-          static_assert(kPairs == 1, "products of a block that is not complete take as many registers as its totals");
-          if (first) start(products_[tile], stage.terms[row].shift, stage.terms[row + 1].shift);
-          add_chunks(products_[tile], stage, w, tile);
-          if (last) promote(stage, pair, tile, products_[tile]);
+          if (!kCopyFirst && pair == 0 && tile == 0) copy(free, exists);
+#pragma unroll
+          for (int i = 0; i < kTogether; ++i) promote(stage, pair, tile + i, products[i]);
         }
+      } else {
+        static_assert(kPairs == 1, "products of a block that is not complete take as many registers as its totals");
+        if (first)
+#pragma unroll
+          for (int tile = 0; tile < kTiles; ++tile) {
+            const ActivationTerms* terms = &stage.terms[first_row_ + 8 * tile + 2 * quad_];
+            start(products_[tile], terms[0].shift, terms[1].shift);
+          }
+        add_chunks(products_, stage, w, 0);
+        copy(free, exists);
+        if (last)
+#pragma unroll
+          for (int tile = 0; tile < kTiles; ++tile) promote(stage, pair, tile, products_[tile]);
       }
     }
   }
 
-  __device__ static void start(std::int32_t (&products)[2][4], std::int32_t even, std::int32_t odd) {
+  __device__ __forceinline__ void copy(TileStage& to, bool exists) {
+    if (exists) copier_.copy(to);
+    ptx::copy_commit();
+  }
+
+  __device__ __forceinline__ static void start(std::int32_t (&products)[2][4], std::int32_t even, std::int32_t odd) {
+#pragma unroll
     for (int half = 0; half < 2; ++half) {
       products[half][0] = products[half][2] = even;
       products[half][1] = products[half][3] = odd;
     }
   }
 
-  __device__ void add_chunks(std::int32_t (&products)[2][4], const TileStage& stage,
-                             const WeightFragments<kBits, kChunks>& w, int tile) const {
+  // Issues the products of all tiles before one that continues another's sum.
+  template <int kCount>
+  __device__ __forceinline__ void add_chunks(std::int32_t (&products)[kCount][2][4], const TileStage& stage,
+                                             const WeightFragments<kBits, kChunks>& w, int tile) const {
 #pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      const uint2 codes = stage.codes_of(chunk, first_row_ + 8 * tile + group_, quad_);
-      const std::uint32_t x[2] = {codes.x, codes.y};
-      ptx::mma_u8s8(products[0], w.first[chunk], x, products[0]);
-      ptx::mma_u8s8(products[1], w.second[chunk], x, products[1]);
-    }
-  }
-
-  __device__ static float to_float(std::int32_t product) {
-    if constexpr (kBlocks == Blocks::whole)
-      return numerics::bits_float(static_cast<std::uint32_t>(product)) - kThreeHalves;
-    else
-      return static_cast<float>(product);
+    for (int chunk = 0; chunk < kChunks; ++chunk)
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const uint2 codes = stage.codes_of(chunk, first_row_ + 8 * (tile + i) + group_, quad_);
+        const std::uint32_t x[2] = {codes.x, codes.y};
+        ptx::mma_u8s8(products[i][0], w.first[chunk], x, products[i][0]);
+        ptx::mma_u8s8(products[i][1], w.second[chunk], x, products[i][1]);
+      }
   }
 
   __device__ void promote(const TileStage& stage, int pair, int tile, const std::int32_t (&products)[2][4]) {
@@ -127,7 +141,15 @@ class Gemm {
     const float scale[4] = {scales.x, scales.y, scales.z, scales.w};
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const float row_scale = stage.terms[row + j].scale;
+      const ActivationTerms& terms = stage.terms[row + j];
+      const float row_scale = terms.scale;
+      const auto to_float = [&](std::int32_t product) {
+        if constexpr (kBlocks == Blocks::whole)
+          return numerics::bits_float(static_cast<std::uint32_t>(product)) -
+                 numerics::bits_float(static_cast<std::uint32_t>(kThreeHalvesBits - terms.shift));
+        else
+          return static_cast<float>(product);
+      };
       float (&y)[4] = y_[pair][tile][j];
       // numerics::add_product() of a float that is the product exactly.
 #pragma unroll
@@ -173,12 +195,29 @@ class Gemm {
         }
       __syncwarp();
       const std::int64_t first_column = rows_.first_panel() * PackedLayout::kPanelRows + first_column_ + 32 * pair;
+      if constexpr (Rows::kFours) {
+        store_fours(totals, first_column);
+        continue;
+      }
       if constexpr (Rows::kWindow)
         if (a_.out.y.column_stride != 1) {
           store_columns(totals, first_column);
           continue;
         }
       store_rows(totals, first_column);
+    }
+  }
+
+  // Four neighboring columns of a row per lane.
+  __device__ __forceinline__ void store_fours(const float* totals, std::int64_t first_column) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize, column = lane % 8 * 4;
+    const std::int64_t left = rows_.count() - rows_.first_row() - first_row_, n = first_column + column;
+    if (n >= rows_.last_column()) return;
+#pragma unroll 1
+    for (int row = lane / 8; row < 8 * kTiles && row < left; row += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(&totals[place(row, column)]);
+      store_four(a_.out, rows_.y_offset(first_row_ + row), n, rows_.last_column(), a_.store_fours,
+                 {four.x, four.y, four.z, four.w});
     }
   }
 
@@ -218,10 +257,9 @@ class Gemm {
     }
   }
 
-  // Where lanes are rows, four neighboring columns change places so that eight of them differ in the bank.
-  __device__ static int place(int row, int column) {
-    return row * 32 + (Rows::kWindow ? column ^ 4 * (row & 7) : column);
-  }
+  // Where lanes are rows, four neighboring columns change places so that eight of them differ in the bank; else so that
+  // those of eight lanes do that write at once, of two groups and four quads.
+  __device__ static int place(int row, int column) { return row * 32 + (column ^ 4 * (row & (Rows::kWindow ? 7 : 6))); }
 
   const Arguments& a_;
   Rows rows_;

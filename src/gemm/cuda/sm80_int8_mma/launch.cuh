@@ -15,7 +15,7 @@ class GemmRows {
   static constexpr int kColumns = Tuning::shape(kSize).columns(), kRows = Tuning::shape(kSize).rows();
 
  public:
-  static constexpr bool kWindow = false;
+  static constexpr bool kWindow = false, kFours = true;
   using Given = Arguments;
 
   __device__ explicit GemmRows(const Arguments& a) : a_(a) {}
@@ -27,7 +27,10 @@ class GemmRows {
   __device__ std::int64_t first_row() const { return static_cast<std::int64_t>(blockIdx.y) * kRows; }
   __device__ std::int64_t count() const { return a_.x.rows; }
   // Where the tile's result `i` lies in y, in elements.
-  __device__ std::int64_t y_offset(int i) const { return a_.out.y.row_offset(a_.first_row + first_row() + i); }
+  __device__ std::int64_t y_offset(int i) const {
+    const std::int64_t m = a_.first_row + first_row() + i;
+    return a_.y_row_stride ? m * a_.y_row_stride : a_.out.y.row_offset(m);
+  }
   __device__ static std::int64_t y_column(std::int64_t n) { return n; }
   __device__ static std::int64_t bias_shift() { return 0; }
   // Returns the row of the tile's result `i`; -1 if there is none.
@@ -44,6 +47,7 @@ class Im2colRows : public WindowTile<WindowArguments, Tuning::shape(kSize).colum
   using Tile = WindowTile<WindowArguments, Tuning::shape(kSize).columns(), Tuning::shape(kSize).rows()>;
 
  public:
+  static constexpr bool kFours = false;
   using Given = WindowArguments;
 
   __device__ explicit Im2colRows(const WindowArguments& a)
@@ -68,7 +72,7 @@ class Im2colRows : public WindowTile<WindowArguments, Tuning::shape(kSize).colum
 // needs more registers per thread.
 template <class Rows>
 constexpr int blocks_per_sm(Size size, int chunks) {
-  if (size == Size::large) return 1;
+  if (size == Size::large || size == Size::many) return 1;
   return Rows::kWindow ? chunks == 4 ? 2 : 3 : chunks == 1 ? 4 : 3;
 }
 
@@ -98,15 +102,16 @@ void launch_whole(const typename RowsOf<kSize>::Given& a, cudaStream_t stream) {
 
 template <template <Size> class RowsOf, int kBits, Size kSize>
 void launch_size(const typename RowsOf<kSize>::Given& a, cudaStream_t stream) {
+  constexpr Size kWholeSize = !RowsOf<kSize>::kWindow && kSize == Size::large ? Size::many : kSize;
   // Under a window, weights with offsets go by parts of blocks: half as many instances.
   const bool whole = !a.w.sums && !(RowsOf<kSize>::kWindow && a.w.offsets);
   switch (whole ? a.x.padded_block : 0) {
     case 32:
-      return launch_whole<RowsOf, kBits, 1, kSize>(a, stream);
+      return launch_whole<RowsOf, kBits, 1, kWholeSize>(a, stream);
     case 64:
-      return launch_whole<RowsOf, kBits, 2, kSize>(a, stream);
+      return launch_whole<RowsOf, kBits, 2, kWholeSize>(a, stream);
     case 128:
-      return launch_whole<RowsOf, kBits, 4, kSize>(a, stream);
+      return launch_whole<RowsOf, kBits, 4, kWholeSize>(a, stream);
     default:
       return launch_kernel<RowsOf, kBits, 1, Blocks::part, true, kSize>(a, stream);
   }
@@ -115,11 +120,12 @@ void launch_size(const typename RowsOf<kSize>::Given& a, cudaStream_t stream) {
 // y = act(x W^T + bias). Needs sm_80; with several groups whole panels in each.
 template <template <Size> class RowsOf>
 void run(const typename RowsOf<Size::large>::Given& a, cudaStream_t stream) {
+  constexpr Size kFewer = RowsOf<Size::large>::kWindow ? Size::small : Size::few;
   const bool large = tiles_of(a, Tuning::shape(Size::large)) >= a.enough_tiles;
   if (a.w.bits == 8)
-    large ? launch_size<RowsOf, 8, Size::large>(a, stream) : launch_size<RowsOf, 8, Size::small>(a, stream);
+    large ? launch_size<RowsOf, 8, Size::large>(a, stream) : launch_size<RowsOf, 8, kFewer>(a, stream);
   else
-    large ? launch_size<RowsOf, 4, Size::large>(a, stream) : launch_size<RowsOf, 4, Size::small>(a, stream);
+    large ? launch_size<RowsOf, 4, Size::large>(a, stream) : launch_size<RowsOf, 4, kFewer>(a, stream);
 }
 
 }  // namespace qcore::sm80_int8_mma

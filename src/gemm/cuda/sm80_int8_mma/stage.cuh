@@ -7,11 +7,25 @@
 // Stages of a tile: operands, and at the end of a block the factors that promote its products.
 namespace qcore::sm80_int8_mma {
 
-// The larger a tile, the fewer bytes of the second-level cache per operation; the smaller, the more run at once.
-enum class Size { small, large };
+// The larger a tile, the fewer bytes of the second-level cache per operation; the smaller, the more run at once. A
+// matrix has `few` in the place of `small`: where few tiles run, a stage takes the time of one warp's work on it. Where
+// its stages are whole blocks, it has `many` in the place of `large`: twice as many warps, for which others need too
+// many registers.
+enum class Size { few, small, large, many };
 
 struct Tuning {
-  static constexpr Shape shape(Size size) { return size == Size::small ? Shape{2, 2, 1, 4} : Shape{4, 2, 1, 8}; }
+  static constexpr Shape shape(Size size) {
+    switch (size) {
+      case Size::few:
+        return {2, 2, 1, 2};
+      case Size::small:
+        return {2, 2, 1, 4};
+      case Size::many:
+        return {4, 4, 1, 4};
+      default:
+        return {4, 2, 1, 8};
+    }
+  }
   // With fewer large tiles than this, small ones.
   static constexpr int kEnoughTiles = 96;
 
@@ -25,6 +39,8 @@ struct Arguments {
   DeviceWeight w;
   DeviceOutput out;
   std::int64_t enough_tiles;
+  std::int64_t y_row_stride = 0;  // linear's; 0: ask out.y
+  bool store_fours = false;       // four neighbors of y lie side by side and aligned
 };
 
 // kArrays: scales and offsets of the weight, and for activations with offsets its sums.

@@ -73,7 +73,8 @@ void run_sm80_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds
   const std::int64_t enough_tiles = bounds.enough_tiles ? bounds.enough_tiles : sm80_int8_mma::Tuning::kEnoughTiles;
   sm80_int8_mma::for_each_pass(
       problem, bounds, [&](const QuantizedRows<std::int8_t>& x, std::int64_t row, const DeviceWeight& w) {
-        sm80_int8_mma::run<sm80_int8_mma::GemmRows>({x, row, w, device_output(problem), enough_tiles},
+        sm80_int8_mma::run<sm80_int8_mma::GemmRows>({x, row, w, device_output(problem), enough_tiles,
+                                                     row_stride(problem.y), columns_lie_together(problem.y, 4)},
                                                     static_cast<cudaStream_t>(problem.stream));
       });
 }

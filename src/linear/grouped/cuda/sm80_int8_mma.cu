@@ -17,7 +17,7 @@ struct ExpertArguments : Arguments {
 // Rows of one expert, whose weight has whole panels.
 class ExpertRows {
  public:
-  static constexpr bool kWindow = false;
+  static constexpr bool kWindow = false, kFours = false;
 
   __device__ ExpertRows(const ExpertArguments& a, const ExpertTile& tile) : a_(a), tile_(tile) {}
   __device__ std::int64_t first_panel() const {
