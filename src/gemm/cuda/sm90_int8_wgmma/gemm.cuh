@@ -3,9 +3,9 @@
 #include <type_traits>
 
 #include "gemm/cuda/sm90_int8_wgmma/operand.cuh"
+#include "gemm/cuda/sm90_int8_wgmma/store.cuh"
 #include "numerics/block_product.h"
 #include "runtime/cuda/cuda_launch.h"
-#include "runtime/cuda/ptx_half.cuh"
 #include "runtime/memory.h"
 
 // The kernel and the choice among its instances.
@@ -16,7 +16,6 @@ template <class Rows>
 constexpr int kProducerRegisters = Rows::kWindow ? 88 : 40;
 template <class Rows>
 constexpr int kConsumerRegisters = Rows::kWindow ? 208 : 232;
-constexpr int kRegisterRows = 4;  // neighboring rows of a lane, see TiledRows::column()
 
 // A 16th of an integer that is a multiple of 16 and less than 2^22: as the last bits of a float between 2^19 and 2^20.
 __device__ __forceinline__ float sixteenth(std::int32_t value) {
@@ -50,8 +49,8 @@ class Consumer {
   using Operand = Weights<kBits, kTimes16>;
   using Sums = std::int32_t[kPartRows / 2];
 
-  __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles<S::kSpread>& tiles, float* staging,
-                      int warp, int block_stages)
+  __device__ Consumer(const Arguments& a, typename S::TileRing& ring, Tiles<S::kSpread>& tiles, int warp,
+                      int block_stages)
       : a_(a),
         pipeline_(ring),
         tiles_(tiles),
@@ -60,8 +59,7 @@ class Consumer {
         lane_(static_cast<int>(threadIdx.x) % kWarpSize),
         group_(lane_ / 4),
         quad_(lane_ % 4),
-        upper_(a.upper_nibbles),
-        staging_(staging + panel_ * 256) {
+        upper_(a.upper_nibbles) {
     // Which producers wait for this thread block: those of its row and column of the cluster.
     releases_ =
         lane_ < a.cluster.columns * a.cluster.rows && ((tiles.row_ranks() | tiles.column_ranks()) >> lane_ & 1u);
@@ -73,14 +71,14 @@ class Consumer {
       if constexpr (kOneBlockPerRow) {
         const PipelineState<kStages> last = sum_row(state);
         last_ = &pipeline_.stages[last.slot];
-        store(tiles_.tile());
+        store();
         release(last);
       } else {
         sum_blocks(state);
         if (S::kSpread && tiles_.last_step() < tiles_.steps())
           leave_totals(a_.spread_totals, panel_, kConsumerWarps, y_);
         else
-          store(tiles_.tile());
+          store();
       }
     }
   }
@@ -264,14 +262,16 @@ class Consumer {
     return add_last_stage(state, weights_[1], true);
   }
   // Waits for the next stage before the products begin: a branch until they end would free their operands' registers.
-  __device__ __forceinline__ void add_stage(PipelineState<kStages>& state, const Operand& weights, Operand& next,
-                                            bool add) {
+  __device__ __forceinline__ void add_stage(PipelineState<kStages>& state, Operand& weights, Operand& next, bool add) {
     const PipelineState<kStages> here = state;
     state.next();
     wait_for(state);
     issue(weights, pipeline_.stages[here.slot], 0, sums_[0], add);
     next.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_, upper_);
+    // As in turn_stage(): otherwise the compiler serializes every second stage's products.
+    ptx::keep(next.a);
     ptx::product_wait(sums_[0]);
+    ptx::keep(weights.a);
     release(here);
   }
   __device__ __forceinline__ PipelineState<kStages> add_last_stage(PipelineState<kStages>& state,
@@ -347,36 +347,6 @@ class Consumer {
     return reinterpret_cast<const float2*>(stage.columns[array][panel_][block])[group_];
   }
 
-  // Of eight registers, row 4*quad + i, column 2*group; two further on: the column behind it.
-  __device__ static constexpr int index(int i) { return 4 * (i / 2) + i % 2; }
-
-  // Where a tile's results go: rows of the launch, and the place of their weight's bias.
-  struct Target {
-    std::int64_t first, end, bias_shift;
-  };
-  __device__ __forceinline__ Target target(Tile tile) const {
-    if constexpr (!Rows::kWindow) {
-      if (a_.experts.tiles) {
-        const ExpertTile of = a_.experts.tiles[tile.row];
-        return {of.first, of.end, of.expert * a_.experts.bias_stride};
-      }
-    }
-    return {static_cast<std::int64_t>(tile.row) * kRows, a_.x.rows, 0};
-  }
-
-  __device__ void store(Tile tile) {
-    const Target to = target(tile);
-    const std::int64_t n = tile.column * std::int64_t{Tuning::kColumns} + 16 * panel_;
-    const bool simple =
-        a_.out.activation.kind == ActivationKind::none || a_.out.activation.kind == ActivationKind::clamp;
-    if (!a_.pairs || !simple || n + 16 > a_.w.n) return store_any(to, n);
-    float bias[2] = {};
-    if (a_.out.bias)
-      for (int i = 0; i < 2; ++i)
-        bias[i] = load_float(a_.out.bias, a_.out.bias_dtype, to.bias_shift + (n + 2 * group_ + i) * a_.out.bias_stride);
-    store_pairs(to, n + 2 * group_, bias);
-  }
-
   // The results of rows 16*j + 4*quad .. in the order of a lane's registers.
   __device__ __forceinline__ void results(int j, float (&y)[2 * kRegisterRows]) const {
     if constexpr (kOneBlockPerRow) {
@@ -395,16 +365,6 @@ class Consumer {
       for (int i = 0; i < 2 * kRegisterRows; ++i) y[i] = y_[8 * j + i];
     }
   }
-  template <class Add>
-  __device__ __forceinline__ static void for_each_row(const float* rows, Add&& add) {
-    for_each_row(*reinterpret_cast<const float4*>(rows), add);
-  }
-  template <class Add>
-  __device__ __forceinline__ static void for_each_row(float4 four, Add&& add) {
-    const float of_rows[] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (int i = 0; i < kRegisterRows; ++i) add(index(i), of_rows[i]);
-  }
   template <int kArray>
   __device__ __forceinline__ static void add_offsets(float* y, const float* rows, float2 columns) {
     for_each_row(rows, [&](int at, float row) {
@@ -412,73 +372,11 @@ class Consumer {
       y[at + 2] = add_one<kArray>(y[at + 2], row, columns.y);
     });
   }
-
-  // Eight lanes write 16 neighboring outputs of a row. Registers can't be indexed, so every eight of them have
-  // instructions of their own, which a thread block fetches for a few tiles. Type, bias and limits are asked for at run
-  // time: with copies of the code for each, a single tile of 256 rows spent a quarter of its time waiting for
-  // instructions.
-  __device__ __forceinline__ void store_pairs(const Target& target, std::int64_t n, const float (&bias)[2]) {
-    const bool clamp = a_.out.activation.kind == ActivationKind::clamp, has_bias = a_.out.bias != nullptr;
-    const DType dtype = a_.out.y.dtype;
-    const int size = dtype == DType::f32 ? 4 : 2;
-    const std::int64_t stride = a_.out.y.strides[0] * size, row = target.first + Rows::row(kRegisterRows * quad_);
-    char* to = static_cast<char*>(const_cast<void*>(a_.out.y.data)) + (a_.first_row + row) * stride + n * size;
-    const std::int64_t left = target.end - row;
-    const int rows_left = left < kRows ? static_cast<int>(left) : kRows;
-#pragma unroll
-    for (int j = 0; j < kRows / 16; ++j) {
-      float y[2 * kRegisterRows];
-      results(j, y);
-#pragma unroll
-      for (int i = 0; i < 2 * kRegisterRows; ++i) {
-        if (has_bias) y[i] += bias[i / 2 % 2];
-        if (clamp) y[i] = numerics::clamp_keep_nan(y[i], a_.out.activation.lo, a_.out.activation.hi);
-      }
-#pragma unroll
-      for (int i = 0; i < kRegisterRows; ++i) {
-        const float low = y[index(i)], high = y[index(i) + 2];
-        const bool exists = 16 * j + Rows::row(i) < rows_left;
-        char* place = to + Rows::row(i) * stride;
-        if (dtype == DType::f32) {
-          if (exists) *reinterpret_cast<float2*>(place) = {low, high};
-        } else {
-          const std::uint32_t pair = dtype == DType::f16 ? ptx::pack_pair<ptx::half_of(DType::f16)>(low, high)
-                                                         : ptx::pack_pair<ptx::half_of(DType::bf16)>(low, high);
-          if (exists) *reinterpret_cast<std::uint32_t*>(place) = pair;
-        }
-      }
-      to += 16 * stride;
-    }
-  }
-
-  // Through shared memory, so that there is one copy of what finishes a value, not one for each register. Where pixels
-  // lie closer than channels, neighboring lanes are pixels.
-  __device__ void store_any(const Target& target, std::int64_t n) {
-    const bool along_rows = !Rows::kWindow || a_.out.y.column_stride == 1;
-#pragma unroll 1
-    for (int j = 0; j < kRows / 16; ++j) {
-#pragma unroll
-      for (int known = 0; known < kRows / 16; ++known)
-        if (known == j) stage_results(known);
-      __syncwarp();
-#pragma unroll 1
-      for (int at = lane_; at < 256; at += kWarpSize) {
-        const int i = along_rows ? at / 16 : at % 16, column = along_rows ? at % 16 : at / 16;
-        const std::int64_t row = target.first + 16 * j + i;
-        if (row < target.end && n + column < a_.w.n)
-          Epilogue(a_.out, n + column, target.bias_shift)
-              .store(a_.out.y.row_offset(a_.first_row + row), staging_[16 * i + column]);
-      }
-      __syncwarp();
-    }
-  }
-  __device__ __forceinline__ void stage_results(int j) {
-    float y[2 * kRegisterRows];
-    results(j, y);
-#pragma unroll
-    for (int i = 0; i < kRegisterRows; ++i)
-      reinterpret_cast<float2*>(staging_)[Rows::row(kRegisterRows * quad_ + i) * 8 + group_] = {y[index(i)],
-                                                                                                y[index(i) + 2]};
+  __device__ __forceinline__ void store() {
+    ResultStore<Rows, kRows, kOneBlockPerRow>(a_, reinterpret_cast<float*>(&pipeline_ + 1) + panel_ * 256, panel_,
+                                              lane_)
+        .store(Target::of<Rows::kWindow>(a_, tiles_.tile(), kRows),
+               [&](int j, float (&y)[2 * kRegisterRows]) { results(j, y); });
   }
 
   const Arguments& a_;
@@ -486,7 +384,6 @@ class Consumer {
   Tiles<S::kSpread>& tiles_;
   int block_stages_, panel_, lane_, group_, quad_;
   std::uint32_t upper_;
-  float* staging_;
   bool releases_;
   Operand weights_[kOneBlockPerRow || kInTurns || kHalves ? 2 : 1];
   Sums sums_[kInTurns || kHalves ? 2 : 1];
@@ -513,17 +410,24 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __gr
     part.set(static_cast<int>(a.whole_tiles), static_cast<int>(tiles - a.whole_tiles), a.steps,
              static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
   }
-  ptx::cluster_sync();
+  // Thread blocks of a cluster copy for each other and arrive at each other's barriers.
+  if (a.cluster.columns * a.cluster.rows > 1) {
+    ptx::cluster_sync();
+  } else {
+    if (threadIdx.x == 0) ptx::barriers_are_ready();
+    __syncthreads();
+  }
   Tiles<S::kSpread> tiles(a, kRows, part);
   if (warp >= kConsumerWarps) {
     ptx::fewer_registers<kProducerRegisters<Rows>>();
     Fill(a, ring, tiles, warp - kConsumerWarps, block_stages).run();
   } else {
     ptx::more_registers<kConsumerRegisters<Rows>>();
-    Consumer<Rows, kBits, kBlocks, kRows>(a, ring, tiles, staging, warp, block_stages).run();
+    Consumer<Rows, kBits, kBlocks, kRows>(a, ring, tiles, warp, block_stages).run();
   }
   __syncwarp();
-  // Others of the cluster may still copy to this thread block's memory, or arrive at its barriers.
+  // Others of the cluster may still copy to this thread block's memory, or arrive at its barriers; and so may its own
+  // arrivals be on their way, which take the way of a cluster.
   ptx::cluster_sync();
 }
 
