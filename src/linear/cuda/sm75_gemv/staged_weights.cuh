@@ -166,7 +166,7 @@ class StagedWeights {
   __device__ __forceinline__ int first_panel(int group) const {
     return (static_cast<int>(blockIdx.x) + group * static_cast<int>(gridDim.x)) * 2;
   }
-  // Whether the calling warp speaks to the copy engine: the last one, because the first ones add sums.
+  // Whether the calling warp is the one that asks the copy engine: the last one, because the first ones add sums.
   __device__ __forceinline__ bool copies() const {
     return static_cast<int>(threadIdx.x) / kWarpSize == layout_.warps - 1;
   }
