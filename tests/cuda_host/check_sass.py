@@ -129,9 +129,9 @@ MEANT = {
     "sm80_int8_mma16_kernel": ("IMMA.16816.S8.S8", "LDSM*.M88.4", "LDGSTS"),
     "gemv_encoded_kernel": ("IMMA.16832.U8.S8", "LDS*.128", "LDGSTS"),
     "gemv_float_kernel": ("LDG*.128", "FFMA", "LDGSTS"),
-    "gemv_int8_kernel": ("IMMA.16832.S8.S8", "LDG*.128", "LDGSTS"),
+    "gemv_int8_kernel": ("IMMA.16832.S8.S8", "LDG*.128", "LDS*.128"),
     "gemv_integer_kernel": ("IMMA.16832.U8.S8", "LDG*.128", "LDGSTS"),
-    "grouped_gemv_kernel": ("IMMA.16832.S8.S8", "LDG*.128", "LDGSTS"),
+    "grouped_gemv_kernel": ("IMMA.16832.S8.S8", "LDS*.128", "UBLKCP"),
     "grouped_int8_mma_kernel": ("IMMA.16832.U8.S8", "LDGSTS"),
     "recurrent_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
     "recurrent_long_input_kernel": ("IMMA.16832.S8", "LDG*.128"),
@@ -154,15 +154,21 @@ MEANT = {
     "sm90_int8_wgmma_kernelINS0_8GemmRows": ("IGMMA.64x", "UBLKCP", "UTMALDG", "I2FP"),
     "sm90_int8_wgmma_kernelINS0_10Im2colRows": ("IGMMA.64x", "UTMALDG.2D", "UTMALDG.4D.IM2COL", "LDGSTS", "I2FP"),
 }
-ON_SM75 = {"IMMA.16832.U8.S8": "IMMA.8816.U8.S8", "IMMA.16832.S8": "IMMA.8816.S8", "LDGSTS": ""}
+ON_SM75 = {
+    "IMMA.16832.U8.S8": "IMMA.8816.U8.S8",
+    "IMMA.16832.S8.S8": "IMMA.8816.S8.S8",
+    "IMMA.16832.S8": "IMMA.8816.S8",
+    "LDGSTS": "",
+}
 SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")
 # How many instructions may load or store local memory. In sm90_float_wgmma, totals, sums and two steps' weights take
 # 224 of 240 registers, and offsets some more; the loop of symmetric weights has none. Kernels that quantize rows store
-# a few registers once, outside their loops, so that more thread blocks fit on a multiprocessor.
+# a few registers once, outside their loops, so that more thread blocks fit on a multiprocessor, and so do large tiles
+# of static_gemm on 7.5.
 MAY_SPILL = {
     "sm90_float_wgmma_kernel": 160,
-    "grouped_gemv_kernel": 16,
     "quantize_long_kernel": 11,
+    "static_gemm_kernel": 7,
     "norm_quantize_kernel": 2,
 }
 CUTLASS_KERNELS = {"sm_75": 2, "sm_80": 2, "sm_90": 2}
