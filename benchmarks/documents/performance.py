@@ -110,10 +110,10 @@ def others_gpu() -> str:
     for case, problem in _chosen("h100/conv", layer):
         best = next(row for row in case.rows if row.ours and "conv2d int8 w8" in row.name)
         rows.append(_compared("`conv2d`, 8 bits, H100", problem, best, fastest(case), 1e3))
-    for case, problem in _chosen("h100/gru", {"T=200 B=64 H=512 int8": _GRU["C=128 H=512 T=200 B=64"]}):
+    for case, problem in _chosen("h200/gru", {"T=200 B=64 H=512 int8": _GRU["C=128 H=512 T=200 B=64"]}):
         peer = torch_row(case)
         assert peer is not None
-        rows.append(_compared("`QuantGRU`, 8 bits, H100", problem, named(case, "qcore"), peer, 1e3))
+        rows.append(_compared("`QuantGRU`, 8 bits, H200", problem, named(case, "qcore"), peer, 1e3))
     for case, problem in _chosen("h100/lut", {"silu float32 16777216": _LUT["silu fp32 16777216"]}):
         rows.append(_compared("`lut`, H100", problem, named(case, "qcore"), named(case, "torch"), 1e3))
     sizes = {"batch 1": "shape of an 8B Llama, 1 row", "batch 32": "shape of an 8B Llama, 32 rows"}
