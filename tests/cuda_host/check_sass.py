@@ -163,12 +163,10 @@ ON_SM75 = {
 SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")
 # How many instructions may load or store local memory. In sm90_float_wgmma, totals, sums and two steps' weights take
 # 224 of 240 registers, and offsets some more; the loop of symmetric weights has none. Kernels that quantize rows store
-# a few registers once, outside their loops, so that more thread blocks fit on a multiprocessor, and so do large tiles
-# of static_gemm on 7.5.
+# a few registers once, outside their loops, so that more thread blocks fit on a multiprocessor.
 MAY_SPILL = {
     "sm90_float_wgmma_kernel": 160,
     "quantize_long_kernel": 11,
-    "static_gemm_kernel": 7,
     "norm_quantize_kernel": 2,
 }
 CUTLASS_KERNELS = {"sm_75": 2, "sm_80": 2, "sm_90": 2}

@@ -347,7 +347,7 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
       run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, enough_tiles)); });
     };
     if (c.large_tiles) run_with_tiles(1);
-    // As many as there are of the sizes between the largest and the smallest.
+    // With these bounds the tiles of sizes between the largest and the smallest are just enough.
     if (c.large_tiles && c.x_dtype != DType::f32)
       for (const std::int64_t columns : {128, 64}) run_with_tiles(ceil_div(c.n, columns) * ceil_div(c.m, 64));
     run_with_tiles(1000);

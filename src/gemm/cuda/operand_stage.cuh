@@ -82,10 +82,9 @@ class OperandCopier {
   __device__ OperandCopier(const uint4* words, std::int64_t panels_left, int panel_units, int tap_units)
       : thread_(static_cast<int>(threadIdx.x)),
         panels_left_(static_cast<int>(panels_left < To::kPanels ? panels_left : To::kPanels)),
+        panel_units_(panel_units),
         units_left_(tap_units - thread_ % kPanelUnits),
-        words_(words + thread_ % kPanelUnits) {
-    for (int i = 0; i < kWeightCopies; ++i) panel_units_[i] = (panel(i) < panels_left_ ? panel(i) : 0) * panel_units;
-  }
+        words_(words + thread_ % kPanelUnits) {}
 
   // Returns the row of the tile whose codes this thread copies.
   __device__ int row() const { return thread_ / 2 % kRows; }
@@ -103,10 +102,11 @@ class OperandCopier {
   __device__ __forceinline__ void copy_weights(To& to) const {
 #pragma unroll
     for (int i = 0; i < kWeightCopies; ++i) {
-      const int unit = thread_ % kPanelUnits;
-      if (kThreads * (i + 1) > To::kPanels * kPanelUnits && panel(i) >= To::kPanels) break;
-      ptx::copy_async(&to.weights[To::weight_unit(panel(i), unit / 4 / To::kSteps, unit / 4 % To::kSteps, unit % 4)],
-                      words_ + panel_units_[i], panel(i) < panels_left_ && units_left_ > 0);
+      const int panel = thread_ / kPanelUnits + i * (kThreads / kPanelUnits), unit = thread_ % kPanelUnits;
+      if (kThreads * (i + 1) > To::kPanels * kPanelUnits && panel >= To::kPanels) break;
+      ptx::copy_async(&to.weights[To::weight_unit(panel, unit / 4 / To::kSteps, unit / 4 % To::kSteps, unit % 4)],
+                      words_ + (panel < panels_left_ ? panel : 0) * panel_units_,
+                      panel < panels_left_ && units_left_ > 0);
     }
   }
   __device__ __forceinline__ void copy_codes(To& to) const {
@@ -137,9 +137,6 @@ class OperandCopier {
  private:
   static constexpr int kWeightCopies = (To::kPanels * kPanelUnits + kThreads - 1) / kThreads;
   static constexpr int kChunksAtOnce = kThreads / (2 * kRows);
-  // The panel of this thread's copy `i`.
-  __device__ int panel(int i) const { return thread_ / kPanelUnits + i * (kThreads / kPanelUnits); }
-
   static_assert(kThreads % (2 * kRows) == 0, "a thread copies half a row's chunk");
   static_assert(kThreads % kPanelUnits == 0, "a thread copies the same unit of every panel");
 
@@ -147,8 +144,7 @@ class OperandCopier {
   int thread_;
 
  private:
-  int panels_left_, units_left_;
-  int panel_units_[kWeightCopies];  // from the tile's first panel to that of each copy
+  int panels_left_, panel_units_, units_left_;
   const uint4* words_;
   bool has_row_ = false;
   const std::int8_t* codes_ = nullptr;

@@ -12,13 +12,10 @@ QCORE_NUMERIC std::int32_t line_entry(const TableLine& line, std::int32_t index,
   return (line.base + (index & ((1 << shift) - 1)) * line.slope) >> kLineBits;
 }
 
-// The lanes of numerics/recurrent/lanes.h with numbers of 32 bits and products of 64: where recurrent/cpu/pack.h proves
-// that they fit, with the shifts of the packed cell. With numbers of 64 bits they are for every cell, because make()
-// has proven that no shift leaves int64.
-template <numerics::ShiftRounding kRounding, class Number = std::int32_t>
-struct DeviceLanes {
+// What the lanes of numerics/recurrent/lanes.h do without products and shifts.
+template <class Number>
+struct NumberLanes {
   using I = Number;
-  using Table = RecurrentDeviceTable;
 
   QCORE_NUMERIC I add(I a, I b) { return a + b; }
   QCORE_NUMERIC I sub(I a, I b) { return a - b; }
@@ -27,6 +24,16 @@ struct DeviceLanes {
     a = a < range.lo ? range.lo : a;
     return a > range.hi ? range.hi : a;
   }
+};
+
+// The lanes of numerics/recurrent/lanes.h with numbers of 32 bits and products of 64: where recurrent/cpu/pack.h proves
+// that they fit, with the shifts of the packed cell. With numbers of 64 bits they are for every cell, because make()
+// has proven that no shift leaves int64.
+template <numerics::ShiftRounding kRounding, class Number = std::int32_t>
+struct DeviceLanes : NumberLanes<Number> {
+  using I = Number;
+  using Table = RecurrentDeviceTable;
+
   QCORE_NUMERIC I shifted(I a, int n) { return shift(a, n); }
   QCORE_NUMERIC I shifted_product(I a, I b, int n) {
     return static_cast<I>(shift(static_cast<std::int64_t>(a) * b, n));
@@ -49,7 +56,7 @@ struct DeviceLanes {
   QCORE_NUMERIC I rescaled(Sum sum, Sum offset, int n, const numerics::CodeRange& range) {
     if constexpr (sizeof(Sum) == sizeof(I)) {
       constexpr int kMax = 30;  // drops every bit
-      return clamped(shift(sum + offset, n < kMax ? n : kMax), range);
+      return NumberLanes<Number>::clamped(shift(sum + offset, n < kMax ? n : kMax), range);
     }
     return static_cast<I>(numerics::clamp_code(shift(sum + offset, n), range.lo, range.hi));
   }

@@ -268,7 +268,8 @@ class Consumer {
     wait_for(state);
     issue(weights, pipeline_.stages[here.slot], 0, sums_[0], add);
     next.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_, upper_);
-    // As in turn_stage(): otherwise the compiler serializes every second stage's products.
+    // Both keep their registers until here, as in turn_stage(). Without that the compiler decodes weights between the
+    // products of every second stage, and each product waits for the one before it.
     ptx::keep(next.a);
     ptx::product_wait(sums_[0]);
     ptx::keep(weights.a);

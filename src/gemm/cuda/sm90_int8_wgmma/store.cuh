@@ -9,7 +9,7 @@ namespace qcore::sm90_int8_wgmma {
 
 constexpr int kRegisterRows = 4;  // neighboring rows of a lane, see TiledRows::column()
 
-// Of eight registers, row 4*quad + i, column 2*group; two further on: the column behind it.
+// Returns which of eight registers holds row 4*quad + i of column 2*group. The one of the next column is two behind it.
 __device__ constexpr int register_of(int i) { return 4 * (i / 2) + i % 2; }
 
 template <class Add>

@@ -151,12 +151,10 @@ struct WeightColumn {
   std::int64_t panel;
   bool exists;
 
-  __device__ WeightColumn(const DeviceWeight& w, const Lane& lane)
-      : WeightColumn(w, reinterpret_cast<const uint4*>(w.words), lane) {}
-  __device__ WeightColumn(const DeviceWeight& w, const uint4* first_words, const Lane& lane) {
+  __device__ WeightColumn(const DeviceWeight& w, const Lane& lane) {
     panel = static_cast<std::int64_t>(blockIdx.x) * 2 + lane.group / 4;
     exists = panel < w.panels;
-    words = first_words + (exists ? panel : 0) * w.steps * 4 + lane.group % 4;
+    words = reinterpret_cast<const uint4*>(w.words) + (exists ? panel : 0) * w.steps * 4 + lane.group % 4;
   }
 };
 

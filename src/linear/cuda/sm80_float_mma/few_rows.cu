@@ -19,9 +19,9 @@ using gemv::kColumns;
 //
 // kSumChunks: chunks whose products are summed before they are scaled, of one block.
 template <ptx::Half kHalf, int kBits, int kSumChunks>
-class Multiplier {
+class FewRowsProduct {
  public:
-  __device__ __forceinline__ explicit Multiplier(const FewRows& arguments)
+  __device__ __forceinline__ explicit FewRowsProduct(const FewRows& arguments)
       : a_(arguments), memory_(dynamic_shared()), weights_(memory_, a_.weights) {}
 
   __device__ __forceinline__ void run() {
@@ -185,7 +185,7 @@ constexpr int kResidentBlocks = 2;  // of this kernel and of the one behind it
 template <ptx::Half kHalf, int kBits, int kSumChunks>
 __global__ void __launch_bounds__(FewRows::kWarps* kWarpSize, kResidentBlocks)
     sm80_float_gemv_kernel(const __grid_constant__ FewRows a) {
-  Multiplier<kHalf, kBits, kSumChunks>(a).run();
+  FewRowsProduct<kHalf, kBits, kSumChunks>(a).run();
 }
 
 template <ptx::Half kHalf, int kBits>

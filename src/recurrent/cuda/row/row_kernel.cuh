@@ -175,7 +175,7 @@ __global__ void __launch_bounds__((kMostProductWarps<kWeightPlanes, kStatePlanes
   if (!multiplies)
     for (int step = 0; step < kRowAhead - 1; ++step) fetch(step);
 
-  // What a lane reads and writes in each step.
+  // Every step reads and writes at these addresses, so they are computed once.
   const ptx::SharedAddress operands = ptx::shared_address(states + 16 * (lane % 4));
   const ptx::SharedAddress own_state = ptx::shared_address(states + j), own_wx = ptx::shared_address(ring + 2 * j);
   for (int step = 0; step < active; ++step) {

@@ -49,17 +49,9 @@ struct NarrowShift {
 };
 
 // Where recurrent/cpu/pack.h proves that all numbers, and products too, are below 2^29 after their shifts to the left.
-struct NarrowLanes : RowLookUp {
-  using I = std::int32_t;
+struct NarrowLanes : NumberLanes<std::int32_t>, RowLookUp {
   using Shift = NarrowShift;
 
-  QCORE_NUMERIC I add(I a, I b) { return a + b; }
-  QCORE_NUMERIC I sub(I a, I b) { return a - b; }
-  QCORE_NUMERIC I set(std::int32_t c) { return c; }
-  QCORE_NUMERIC I clamped(I a, const numerics::CodeRange& range) {
-    a = a < range.lo ? range.lo : a;
-    return a > range.hi ? range.hi : a;
-  }
   QCORE_NUMERIC I shifted(I a, const Shift& by) { return (a * by.times + by.half + (a >> 31)) >> by.right; }
   QCORE_NUMERIC I shifted_product(I a, I b, const Shift& by) { return shifted(a * b, by); }
   QCORE_NUMERIC I shifted_mix(I a, I b, I c, I d, const Shift& by) { return shifted(a * b + c * d, by); }
