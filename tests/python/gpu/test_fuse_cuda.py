@@ -12,7 +12,7 @@ import pytest
 import qcore
 
 torch = pytest.importorskip("torch", reason="the CUDA suite makes its arrays with torch")
-transformers = pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers", minversion="5.20")
 if qcore.info()["cuda"]["device_count"] == 0:
     pytest.skip(f"no CUDA device: {qcore.info()['cuda']['reason']}", allow_module_level=True)
 if not torch.cuda.is_available():

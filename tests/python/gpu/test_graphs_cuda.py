@@ -1,6 +1,7 @@
 """CUDA graphs of several calls: scratch memory belongs to the graph, and calls in a row share it."""
 
 import gc
+import os
 
 import numpy as np
 import pytest
@@ -85,6 +86,7 @@ def test_streams_that_run_at_the_same_time():
     check_replays(graph, x, results, run)
 
 
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other processes change the device's free memory")
 def test_memory_is_freed_with_the_graphs():
     (w,) = weights(1, 4096)
     x = torch.zeros(8192, 4096, device="cuda", dtype=torch.float16)
