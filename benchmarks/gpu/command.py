@@ -38,7 +38,7 @@ gpu = typer.Typer(
     Examples:
       python -m benchmarks gpu linear --quick
       python -m benchmarks gpu linear --shape 4096x4096 --m 1 --g 128 --bits 4 --kernels 'gemv|fused'
-      python -m benchmarks gpu decoder --parts --json decoder.json
+      python -m benchmarks gpu decoder --products --parts --json decoder.json
     """,
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -295,6 +295,7 @@ def decoder(
     block: Annotated[int, typer.Option(min=1, help="Block size of the weights.")] = 128,
     past: Annotated[int, typer.Option(min=1, help="Tokens in the caches.")] = 512,
     batch: Annotated[Numbers, typer.Option(min=1, help="Sequences; repeatable.")] = None,
+    products: Annotated[bool, typer.Option("--products", help="Also time the linear layers alone.")] = False,
     parts: Annotated[bool, typer.Option("--parts", help="Also time what each kind of operator adds.")] = False,
     humming: Annotated[
         bool, typer.Option("--humming", help="Also time the operators with humming's products.")
@@ -306,12 +307,13 @@ def decoder(
 
     \b
     Examples:
-      python -m benchmarks gpu decoder --parts --json decoder.json
+      python -m benchmarks gpu decoder --products --parts --json decoder.json
     """
     options = {
         "block_size": block,
         "past": past,
         "batches": batch,
+        "products": products,
         "parts": parts,
         "humming": humming,
         "rounds": rounds,

@@ -4,6 +4,8 @@ Both run with random weights from a CUDA graph, take turns, and the figures are 
 own, so that weights come from the device's memory as in a model. Before anything is timed, qcore's step of two layers
 must give the bits of the CPU's.
 
+With ``products`` the linear layers alone are timed, those of all layers and the head one after another.
+
 With ``parts`` a stack of layers made of the single operators is timed, whole and without each kind of them: the
 difference is what this kind adds to a step. A Decoder rotates the heads and writes them to the cache by one kernel, the
 single operators by three.
@@ -148,6 +150,36 @@ def _operators(torch: Any, shape: Shape, past: int, product: _Product) -> list[t
     return calls
 
 
+def _products_case(
+    torch: Any, weights: list[Any], head: Any, dense: _TorchStack, shape: Shape, block: int, rounds: int
+) -> Case:
+    """Measure the linear layers of all layers and the head, each with weights of its own."""
+    batch = len(dense.x)
+    order = [*range(len(weights))] * shape.layers + [len(weights)]
+    matrices = [*weights, head]
+    options = {"device": "cuda", "dtype": torch.bfloat16}
+    given = [torch.randn(batch, weight.shape[1], **options) for weight in matrices]
+    results = [torch.empty(batch, weight.shape[0], **options) for weight in matrices]
+    dense_weights = [*(weight for layer in dense.layers for weight in layer), dense.head]
+
+    def run_qcore(moved: list[Any], mode: str) -> None:
+        for number, weight in zip(order, moved, strict=True):
+            qcore.linear(given[number], weight, compute=mode, out=results[number])
+
+    def run_torch() -> None:
+        for number, weight in zip(order, dense_weights, strict=True):
+            torch.mm(given[number], weight.t(), out=results[number])
+
+    timed = []
+    for mode in ("int8", "float"):
+        moved = [matrices[number].to("cuda") for number in order]
+        facts = {"weight_bits": 4, "weight_bytes": sum(weight.nbytes for weight in moved), "activations": mode}
+        timed.append(_timed(f"qcore 4 bits {mode}", functools.partial(run_qcore, moved, mode), **facts))
+    timed.append(_timed("torch bfloat16", run_torch, weight_bits=16))
+    measure(torch, timed, rounds)
+    return case_of(f"linear layers, batch {batch}", {"batch": batch, "g": block}, 0, {}, timed)
+
+
 def _parts_case(torch: Any, weights: list[Any], shape: Shape, past: int, rounds: int) -> Case:
     """Measure the whole stack and what each part adds to it."""
     calls = _operators(torch, shape, past, _qcore_products(weights, "int8"))
@@ -214,6 +246,7 @@ def cases(
     block_size: int = 128,
     past: int = 512,
     batches: Sequence[int] = (1, 8, 32),
+    products: bool = False,
     parts: bool = False,
     humming: bool = False,
     rounds: int = 15,
@@ -242,6 +275,8 @@ def cases(
         for row in case.rows:
             row.details["tokens_per_s"] = batch * 1e3 / row.milliseconds
         yield case
+        if products:
+            yield _products_case(torch, weights, head, dense, shape, block_size, rounds)
         del dense, timed
         free(torch)
     if parts:
