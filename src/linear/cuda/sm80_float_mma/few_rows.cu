@@ -46,15 +46,15 @@ class FewRowsProduct {
         }
         weights_.fetch(group * rounds + round + 1, lane_);
       }
-      leave_totals();
+      leave_totals(group);
       __syncthreads();
       const bool last = group + 1 == weights_.groups();
       if (!last) weights_.refill((group + 1) * rounds - 1);
-      store(weights_.column(group) + lane_.lane);
+      store(group);
       if (last) break;
-      weights_.fetch((group + 1) * rounds, lane_);
-      __syncthreads();  // the totals may be overwritten
       weights_.ask_for_scales(group + 2);
+      weights_.fetch((group + 1) * rounds, lane_);
+      if (a_.totals_stride == 0) __syncthreads();  // the totals may be overwritten
     }
   }
 
@@ -144,25 +144,28 @@ class FewRowsProduct {
     for (int half = 0; half < 2; ++half) ptx::mma_half<kHalf>(sums[half], a[1][half], x.z, x.w);
   }
 
-  __device__ __forceinline__ float* totals() const { return reinterpret_cast<float*>(memory_ + a_.totals_at); }
+  __device__ __forceinline__ float* totals(int group) const {
+    return reinterpret_cast<float*>(memory_ + a_.totals_at + group % 2 * a_.totals_stride);
+  }
 
   // And begins new ones.
-  __device__ __forceinline__ void leave_totals() {
+  __device__ __forceinline__ void leave_totals(int group) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const int row = 2 * lane_.quad + j;
       if (row < a_.rows)
-        *reinterpret_cast<float4*>(totals() + (lane_.warp * a_.rows + row) * kColumns + 4 * lane_.group) =
+        *reinterpret_cast<float4*>(totals(group) + (lane_.warp * a_.rows + row) * kColumns + 4 * lane_.group) =
             make_float4(totals_[0][j], totals_[0][j + 2], totals_[1][j], totals_[1][j + 2]);
     }
 #pragma unroll
     for (int i = 0; i < 8; ++i) totals_[i / 4][i % 4] = 0.0f;
   }
 
-  // Thread (warp, lane) owns column n of row `warp`.
-  __device__ __forceinline__ void store(std::int64_t n) const {
+  // Thread (warp, lane) owns column `lane` of row `warp`.
+  __device__ __forceinline__ void store(int group) const {
+    const std::int64_t n = weights_.column(group) + lane_.lane;
     if (lane_.warp >= a_.rows || n >= a_.w.n) return;
-    const float* from = totals() + lane_.warp * kColumns + lane_.lane;
+    const float* from = totals(group) + lane_.warp * kColumns + lane_.lane;
     float y = 0.0f;
 #pragma unroll
     for (int warp = 0; warp < FewRows::kWarps; ++warp) y += from[warp * a_.rows * kColumns];
@@ -220,8 +223,16 @@ bool few_rows(const LinearProblem& problem, const DeviceWeight& w, std::int64_t 
   // Rows that lie 64 bytes more than whole 128 apart take different banks.
   few.x_stride = static_cast<int>(round_up(few.chunks * kChunk * 2, 128)) + 64;
   few.totals_at = few.rows * few.x_stride;
-  few.weights = gemv::StagedLayout(w, FewRows::kWarps, few.totals_at + FewRows::kWarps * few.rows * kColumns * 4);
-  return few.weights.fill(w, multiprocessors, most_shared_bytes(problem.device.index));
+  const int totals_bytes = FewRows::kWarps * few.rows * kColumns * 4;
+  const auto fill = [&](int totals) {
+    few.totals_stride = (totals - 1) * totals_bytes;
+    few.weights = gemv::StagedLayout(w, FewRows::kWarps, few.totals_at + totals * totals_bytes);
+    return few.weights.fill(w, multiprocessors, most_shared_bytes(problem.device.index));
+  };
+  if (!fill(1)) return false;
+  // Thread blocks with several groups of columns begin the next one while totals are added.
+  const bool turns = few.weights.blocks < ceil_div(w.panels, 2);
+  return !turns || fill(2) || fill(1);
 }
 
 void run_few_rows(const FewRows& a, bool overlap, cudaStream_t stream) {

@@ -16,8 +16,8 @@ struct FewRows {
   int rows, k, chunks;
   std::int64_t row_at[kMaxRows], y_at[kMaxRows];  // in elements
 
-  int x_stride, totals_at;  // in bytes
-  // Dynamic shared memory: x [rows, x_stride], the warps' totals [16, rows, 32], and the weight's stages.
+  int x_stride, totals_at, totals_stride;  // in bytes; a stride of 0: one copy of the totals
+  // Dynamic shared memory: x [rows, x_stride], the warps' totals [1 or 2, 16, rows, 32], and the weight's stages.
   gemv::StagedLayout weights;
 };
 
