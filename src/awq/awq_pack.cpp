@@ -60,6 +60,7 @@ std::shared_ptr<PackedWeight> allocate_awq_weight(const AwqWeight& weight, AwqSt
   packed->shape[0] = weight.n;
   packed->shape[1] = weight.k;
   packed->scheme = Scheme::asymmetric;
+  packed->has_zero_points = true;
   packed->device = weight.device;
   packed->set_memory(allocate(StorageLayout(packed->layout, sizeof(float), sizeof(float)).bytes), false, false);
   return packed;

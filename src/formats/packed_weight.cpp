@@ -1,6 +1,7 @@
 #include "formats/packed_weight.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -40,6 +41,19 @@ void add_encoded_sums(const PackedWeight& weight, float* sums) {
 }
 
 }  // namespace
+
+bool PackedWeight::finds_zero_points() const {
+  if (encoded || !offsets || layout.bits != 4) return false;
+  const auto is_zero_point = [](float scale, float offset) {
+    if (scale == 0.0f) return offset == 0.0f;
+    if (!(std::fabs(scale) >= 0x1p-100f && std::fabs(scale) <= 0x1p100f)) return false;
+    const float shift = std::nearbyint(offset / scale);  // 8 - z
+    return shift >= -7.0f && shift <= 8.0f && numerics::fma_once(scale, -shift, offset) == 0.0f;
+  };
+  for (std::int64_t i = 0; i < layout.parameter_count(); ++i)
+    if (!is_zero_point(scales[i], offsets[i])) return false;
+  return true;
+}
 
 const float* PackedWeight::weight_sums() const {
   std::call_once(sums_once_, [this] {

@@ -44,7 +44,11 @@ struct PackedWeight {
   const std::uint8_t* codes = nullptr;  // layout.code_bytes()
   BlockParameters scales;               // layout.parameter_count(); fp32 on a CUDA device
   BlockParameters offsets;              // the same, or null for a symmetric weight
-  std::shared_ptr<const void> memory;   // owns all three, which lie in it as storage() says
+  // Set for weights of 4 bits of which this is known: every offset is scale * (8 - z) exactly, with an integer z from 0
+  // to 15, so that a weight is scale * (stored code - z). The magnitudes of finite scales are 0 or from 2^-100 to
+  // 2^100.
+  bool has_zero_points = false;
+  std::shared_ptr<const void> memory;  // owns all three, which lie in it as storage() says
 
   // Set for an encoded weight: `codes` then points to planes, and this holds the scales and offsets; `scales` and
   // `offsets` above are null.
@@ -72,6 +76,8 @@ struct PackedWeight {
   }
 
   bool has_offsets() const { return scheme == Scheme::asymmetric; }
+  // Whether has_zero_points may be set: reads all parameters of a plain weight in the CPU's memory.
+  bool finds_zero_points() const;
   std::int64_t storage_bytes() const { return encoded ? encoded->parts(layout).bytes : storage().bytes; }
 
   // q of one element.

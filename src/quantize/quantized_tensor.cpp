@@ -196,6 +196,8 @@ QuantizedTensor QuantizedTensor::to(Device target) const {
   std::copy(packed_->shape, packed_->shape + packed_->rank, moved->shape);
   moved->scheme = packed_->scheme;
   moved->device = target;
+  // Looked for once, for the kernels of devices.
+  moved->has_zero_points = packed_->has_zero_points || (device() == kCpu && packed_->finds_zero_points());
   if (packed_->encoded) {
     const std::int64_t bytes = packed_->storage_bytes();
     auto copied = target == kCpu ? allocate_long_lived(bytes) : allocate_on(target, bytes);

@@ -182,6 +182,7 @@ TEST(AwqCuda, Pack) {
     Weight weight(random, s.k, s.n, s.group_size, 5);
     for (std::uint16_t& scale : weight.scales) scale = static_cast<std::uint16_t>(scale & ~0x4000u);  // finite
     const QuantizedTensor expected = weight.descriptor().pack();
+    ASSERT_TRUE(expected.packed().has_zero_points && expected.packed().finds_zero_points()) << of(weight);
     const PackedLayout& layout = expected.packed().layout;
     const auto count = static_cast<std::size_t>(layout.parameter_count());
     const DeviceArray<std::int32_t> qweight(weight.qweight), qzeros(weight.qzeros);

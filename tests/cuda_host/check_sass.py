@@ -89,7 +89,7 @@ OWN_KERNELS = {
     "quantize_aligned_kernel": 2,
     "weight_sums_kernel": 1,
     "row_sums_kernel": 1,
-    "sm90_float_wgmma_kernel": 48,
+    "sm90_float_wgmma_kernel": 60,
     "sm90_int8_wgmma_kernel": 46,
 }
 NOT_FOR = {
@@ -162,10 +162,11 @@ ON_SM75 = {
 }
 SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")
 # How many instructions may load or store local memory. In sm90_float_wgmma, totals, sums and two steps' weights take
-# 224 of 240 registers, and offsets some more; the loop of symmetric weights has none. Kernels that quantize rows store
-# a few registers once, outside their loops, so that more thread blocks fit on a multiprocessor.
+# 224 of 240 registers, and offsets some more; the loops of weights without offsets or with zero points have none.
+# Kernels that quantize rows store a few registers once, outside their loops, so that more thread blocks fit on a
+# multiprocessor.
 MAY_SPILL = {
-    "sm90_float_wgmma_kernel": 160,
+    "sm90_float_wgmma_kernel": 40,
     "quantize_long_kernel": 11,
     "norm_quantize_kernel": 2,
 }
@@ -200,18 +201,27 @@ def short_name(symbol: str) -> str:
 
 
 class InFlight:
-    """Registers of warpgroups' products that run: the compiler must not let other instructions write to them."""
+    """Registers of warpgroups' products that run: the compiler must not let other instructions write to them.
+
+    Between products of one group nothing should be moved to uniform registers: operands' addresses lie there from the
+    start, unless the compiler doesn't know that a warp's lanes agree about them.
+    """
 
     def __init__(self) -> None:
         self.registers: set[int] = set()
         self.written: list[str] = []
+        self.moves = self.moved = 0  # since the last product, and between products
 
     def see(self, instruction: str) -> None:
         if match := re.match(r"[HI]GMMA\.64x(\d+)x\S+ R(\d+), R(\d+),", instruction):
             columns, sums, operand = map(int, match.groups())
+            self.moved += self.moves if self.registers else 0
+            self.moves = 0
             self.registers |= {*range(sums, sums + columns // 2), *range(operand, operand + 4)}
         elif instruction.startswith("WARPGROUP.DEPBAR"):
             self.registers.clear()
+        elif instruction.startswith("R2UR"):
+            self.moves += 1
         elif match := re.match(r"([A-Z][\w.]*) R(\d+),", instruction):
             opcode, first = match[1], int(match[2])
             count = 4 if ".128" in opcode else 2 if ".64" in opcode or ".WIDE" in opcode else 1
@@ -265,6 +275,11 @@ def problems_of(kernels: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
             for instruction in kernels[target, symbol]["in_flight"].written[:1]:
                 problems.append(
                     f"{target}: {short_name(symbol)} writes to registers of a product that runs: {instruction}"
+                )
+            if moved := kernels[target, symbol]["in_flight"].moved:
+                problems.append(
+                    f"{target}: {short_name(symbol)} moves {moved} addresses of operands to uniform registers between "
+                    "products"
                 )
             for own, opcodes in MEANT.items():
                 meant = [ON_SM75.get(opcode, opcode) if target == "sm_75" else opcode for opcode in opcodes]

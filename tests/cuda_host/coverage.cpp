@@ -74,7 +74,7 @@ constexpr Listed kKernels[] = {
     {"simt_float", 2},
     {"simt_integer", 2},
     {"row_sums", 1},
-    {"sm90_float_wgmma", 48},
+    {"sm90_float_wgmma", 60},
     {"split_rows", 1},
     {"static_depthwise", 4},
     {"static_simt", 1},

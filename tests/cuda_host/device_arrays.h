@@ -40,6 +40,7 @@ inline std::shared_ptr<PackedWeight> on_device(const PackedWeight& weight) {
   moved->layout = weight.layout;
   moved->scheme = weight.scheme;
   moved->device = kCuda;
+  moved->has_zero_points = weight.finds_zero_points();
   const std::int64_t count = weight.layout.parameter_count();
   const StorageLayout parts(weight.layout, sizeof(float), weight.offsets ? sizeof(float) : 0);
   auto memory = cuda_allocate(0, parts.bytes);
@@ -84,6 +85,23 @@ inline QuantizedTensor random_weight(Random& random, std::int64_t n, std::int64_
   options.block_size = block_size;
   options.scheme = scheme;
   return QuantizedTensor::quantize(TensorView(values.data(), DType::f32, {n, k}), options);
+}
+
+// QuantizedTensor of 4-bit codes with zero points: offsets scale * (8 - z). Scales are of every kind that fp16 has.
+inline QuantizedTensor weight_with_zero_points(Random& random, std::int64_t n, std::int64_t k,
+                                               std::int64_t block_size) {
+  const std::int64_t blocks = (k + block_size - 1) / block_size;
+  std::vector<std::int8_t> codes(static_cast<std::size_t>(n * k));
+  for (std::int8_t& code : codes) code = static_cast<std::int8_t>(random.below(16) - 8);
+  std::vector<float> scales(static_cast<std::size_t>(n * blocks)), offsets(scales.size());
+  for (std::size_t i = 0; i < scales.size(); ++i) {
+    const int kind = random.below(12), bits = kind == 0 ? 0 : kind == 1 ? 1 : 0x1c00 + random.below(0x800);
+    scales[i] = numerics::half_to_float(static_cast<std::uint16_t>(bits | random.below(2) << 15));
+    offsets[i] = scales[i] * static_cast<float>(8 - random.below(16));
+  }
+  const TensorView offsets_view(offsets.data(), DType::f32, {n, blocks});
+  return QuantizedTensor::from_parts(TensorView(codes.data(), DType::i8, {n, k}),
+                                     TensorView(scales.data(), DType::f32, {n, blocks}), &offsets_view, 4, block_size);
 }
 
 }  // namespace qcore

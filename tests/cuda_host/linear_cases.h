@@ -92,6 +92,7 @@ struct Case {
   bool bias = true;
   FusedActivation activation{};
   Layout x_layout = Layout::contiguous, y_layout = Layout::contiguous;
+  bool zero_points = false;  // of a weight of 4 bits with offsets
   bool special = false;      // x holds a NaN and an Inf
   bool large_tiles = false;  // of the kernels that have them, too
   bool every_tile = false;   // of sm80_int8_mma16 and sm90_int8_mma
@@ -104,11 +105,11 @@ struct Case {
 inline std::string describe(const Case& c) {
   std::ostringstream text;
   text << "M " << c.m << " N " << c.n << " K " << c.k << " g " << c.block_size << " bits " << c.bits << " scheme "
-       << static_cast<int>(c.scheme) << " compute " << static_cast<int>(c.compute) << " x " << name(c.x_dtype) << " y "
-       << name(c.y_dtype) << " bias " << (c.bias ? name(c.bias_dtype) : "none") << " activation "
-       << static_cast<int>(c.activation.kind) << " layouts " << static_cast<int>(c.x_layout) << " "
-       << static_cast<int>(c.y_layout) << " special " << c.special << " scales " << static_cast<int>(c.scales)
-       << " seed " << c.seed;
+       << static_cast<int>(c.scheme) << (c.zero_points ? " of zero points" : "") << " compute "
+       << static_cast<int>(c.compute) << " x " << name(c.x_dtype) << " y " << name(c.y_dtype) << " bias "
+       << (c.bias ? name(c.bias_dtype) : "none") << " activation " << static_cast<int>(c.activation.kind) << " layouts "
+       << static_cast<int>(c.x_layout) << " " << static_cast<int>(c.y_layout) << " special " << c.special << " scales "
+       << static_cast<int>(c.scales) << " seed " << c.seed;
   return text.str();
 }
 
@@ -207,7 +208,8 @@ struct Codes {
 
 inline void check(const Case& c, const ScratchBounds& bounds = {}) {
   Random random(c.seed);
-  const QuantizedTensor weight = random_weight(random, c.n, c.k, c.block_size, c.bits, c.scheme);
+  const QuantizedTensor weight = c.zero_points ? weight_with_zero_points(random, c.n, c.k, c.block_size)
+                                               : random_weight(random, c.n, c.k, c.block_size, c.bits, c.scheme);
   std::vector<float> x_values = block_values(random, c.m, c.k, c.block_size);
   if (c.special && !x_values.empty()) {
     x_values[random.below(static_cast<int>(x_values.size()))] = std::numeric_limits<float>::quiet_NaN();
@@ -249,6 +251,7 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
 
   const DeviceArray<char> device_x(x), device_bias(bias);
   const auto moved = on_device(weight.packed());
+  if (c.zero_points) ASSERT_TRUE(moved->has_zero_points) << describe(c);
   LinearProblem problem;
   problem.m = c.m;
   problem.x = x_at.rows;

@@ -406,27 +406,37 @@ TEST(LinearOnTheMachine, FloatOnWarpgroups) {
                                {100, 30, 200, 32, true},   {40, 140, 2100, 128, false}, {50, 20, 1990, 64, false},
                                {36, 10, 1700, 32, false},  {33, 130, 77, 77, false}};
   unsigned cases = 0;
+  struct Weights {
+    int bits;
+    Scheme scheme;
+    bool zero_points;
+  };
+  constexpr Weights kWeights[] = {{4, Scheme::symmetric, false},
+                                  {4, Scheme::asymmetric, false},
+                                  {4, Scheme::asymmetric, true},
+                                  {8, Scheme::symmetric, false},
+                                  {8, Scheme::asymmetric, false}};
   for (const Shape& shape : kShapes)
-    for (const int bits : {4, 8})
-      for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
-        for (const DType dtype : {DType::f16, DType::bf16}) {
-          Case c{shape.m, shape.n, shape.k, shape.block_size};
-          c.bits = bits;
-          c.scheme = scheme;
-          c.compute = ComputeMode::floating;
-          c.x_dtype = dtype;
-          c.y_dtype = cases % 3 ? dtype : DType::f32;
-          c.bias = cases % 2;
-          if (cases % 5 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
-          if (cases % 5 == 1) c.activation = {ActivationKind::gelu_tanh, 0, 0};
-          c.x_layout = cases % 7 == 3 ? Layout::padded : Layout::aligned;
-          c.y_layout = kLayouts[cases % 4];
-          if (cases % 3 == 2) c.y_layout = Layout::aligned;
-          c.special = cases % 6 == 5;
-          c.large_tiles = shape.large;
-          c.seed = 7000 + ++cases;
-          ASSERT_NO_FATAL_FAILURE(check(c));
-        }
+    for (const Weights& weights : kWeights)
+      for (const DType dtype : {DType::f16, DType::bf16}) {
+        Case c{shape.m, shape.n, shape.k, shape.block_size};
+        c.bits = weights.bits;
+        c.scheme = weights.scheme;
+        c.zero_points = weights.zero_points;
+        c.compute = ComputeMode::floating;
+        c.x_dtype = dtype;
+        c.y_dtype = cases % 3 ? dtype : DType::f32;
+        c.bias = cases % 2;
+        if (cases % 5 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
+        if (cases % 5 == 1) c.activation = {ActivationKind::gelu_tanh, 0, 0};
+        c.x_layout = cases % 7 == 3 ? Layout::padded : Layout::aligned;
+        c.y_layout = kLayouts[cases % 4];
+        if (cases % 3 == 2) c.y_layout = Layout::aligned;
+        c.special = cases % 6 == 5;
+        c.large_tiles = shape.large;
+        c.seed = 7000 + ++cases;
+        ASSERT_NO_FATAL_FAILURE(check(c));
+      }
   Case c{90, 40, 130, 64};
   c.compute = ComputeMode::floating;
   c.x_dtype = DType::bf16;

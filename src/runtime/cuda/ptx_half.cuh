@@ -84,6 +84,17 @@ __device__ __forceinline__ float quotient(float a, float b) {
 #endif
 }
 
+// 1 / x within 1 unit in the last place where x and 1 / x are normal numbers.
+__device__ __forceinline__ float reciprocal(float x) {
+#if defined(__CUDACC__)
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+#else
+  return 1.0f / x;
+#endif
+}
+
 #if !defined(__CUDACC__)
 // The meaning of mma_half(), `words` being a and b. Not inlined: the kernels hold hundreds of them.
 inline void cuda_host_mma_half(float (&c)[4], const std::uint32_t (&words)[6], bool bf16) {

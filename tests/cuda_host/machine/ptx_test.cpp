@@ -206,6 +206,7 @@ TEST(Ptx, ProductsOfHalvesAreMatrixProducts) {
   check_half_products<ptx::Half::bf16>();
   EXPECT_EQ((ptx::pick_bytes<0x4140>(0x44332211u, 0x64u)), 0x64226411u);
   EXPECT_EQ(ptx::quotient(3.0f, 2.0f), 1.5f);
+  EXPECT_EQ(ptx::reciprocal(4.0f), 0.25f);
 }
 
 struct Buffers {

@@ -17,7 +17,7 @@ if not torch.cuda.is_available():
 
 import awq_oracle as oracle  # noqa: E402
 
-from qcore import awq  # noqa: E402
+from qcore import awq, formats  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -112,6 +112,48 @@ def test_linear(dtype, m):
     assert_close(y, x, weight)
     assert torch.equal(packed(x), y)
     assert torch.equal(packed(x, bias), awq.linear(x, *on_device(weight), bias))
+
+
+@pytest.mark.skipif(torch.cuda.get_device_capability() != (9, 0), reason="wgmma needs compute capability 9.0")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "m, k, n, group",
+    [
+        (33, 4096, 520, 128),
+        (70, 512, 4096, 256),
+        (130, 4096, 11008, 128),
+        (520, 1152, 1304, 64),
+        (1030, 512, 4096, 128),
+        (700, 640, 2056, 32),
+    ],
+)
+def test_many_rows_take_zero_points_from_the_codes(m, k, n, group, dtype):
+    """Tiles of every height, whole and spread steps, scales of 0 and subnormal ones, x that is not finite."""
+    scales = oracle.ordinary_scales(k, n, group)
+    scales[0, ::7], scales[-1, 1::7] = 0, np.float16(6e-8)
+    weight = weight_of(k, n, group, scales)
+    x = torch.randn(m, k, generator=torch.Generator().manual_seed(m)).to(dtype).cuda()
+    packed = awq.Weight(*on_device(weight))
+    y = packed(x)
+    assert qcore.last_kernel("linear") == "sm90_float_wgmma"
+    here = packed.packed.to("cpu")
+    matrix = torch.from_numpy(here.dequantize()).cuda().double().t()
+    exact, largest = x.double() @ matrix, x.double().abs() @ matrix.abs()
+    bound = 4 * (k // group + group) * 2.0**-24 * largest + torch.finfo(dtype).eps * exact.abs() + 1e-7
+    assert bool(((y.double() - exact).abs() <= bound).all())
+    # The same bits however the weight has come to the device.
+    for moved in (here.to("cuda"), formats.from_awq(*(a.numpy() for a in weight)).to("cuda")):
+        assert torch.equal(qcore.linear(x, moved, compute="float"), y)
+        assert qcore.last_kernel("linear") == "sm90_float_wgmma"
+    x[3, 5], x[-1, -1] = float("inf"), float("nan")
+    special = packed(x)
+    with qcore.force_kernel("linear", "simt"):
+        expected = packed(x)
+    assert torch.equal(special[3].isnan(), expected[3].isnan())
+    assert torch.equal(special[3].isfinite(), expected[3].isfinite())
+    assert bool(special[-1].isnan().all())
+    rest = [row for row in range(m) if row not in (3, m - 1)]
+    assert torch.equal(special[rest], y[rest])
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -157,6 +157,10 @@ ScratchPlan ExpandedWeight::plan(const PackedWeight& weight, std::int64_t first,
   plain_.layout = PackedLayout(n, layout.k, 1, layout.block_size, in_place ? 4 : 8);
   plain_.shape[0] = n, plain_.shape[1] = layout.k;
   plain_.scheme = weight.scheme;
+  // The product of such a scale and a small integer is exact.
+  const WeightEncoding& encoding = weight.encoded->encoding;
+  plain_.has_zero_points =
+      in_place && !counts_from_zero_ && encoding.offsets == ParameterType::z4 && encoding.scales == ParameterType::f16;
   plain_.device = weight.device;
   ScratchPlan plan;
   codes_ = plan.add<std::uint8_t>(in_place ? 0 : plain_.layout.code_bytes());

@@ -23,6 +23,14 @@ __device__ __forceinline__ std::uint32_t nearest_zero(float scale, float offset)
   return numerics::float_bits(code + kTwo23) & 0xffu;
 }
 
+// The same for the offset scale * (zero - code) with an integer code in range, in fewer instructions. Scales are 0,
+// when any number below 2^8 will do, or far from the ends of fp32's range.
+template <int kBits>
+__device__ __forceinline__ std::uint32_t zero_point(float scale, float offset) {
+  constexpr float kShifted = 8388608.0f + (1 << (kBits - 1));  // the code is the lowest bits of what comes out
+  return numerics::float_bits(numerics::fma_once(-offset, ptx::reciprocal(scale), kShifted)) & 0xffu;
+}
+
 // Returns the rest of a column's offset, whose codes count from nearest_zero().
 template <int kBits>
 __device__ __forceinline__ float rest_of_offset(float scale, float offset) {

@@ -41,10 +41,11 @@ struct Arguments {
   DType dtype;             // f16 or bf16
   std::int64_t rows;       // M of this launch
   std::int64_t first_row;  // of these rows in out.y
-  const float* row_sums;   // [units, M rounded up to whole tiles], see row_sums.cuh; null unless the weight has offsets
+  const float* row_sums;   // [units, M rounded up to whole tiles], see row_sums.cuh; null unless it is needed
   std::int64_t sum_stride;
   Window window;
   DeviceWeight w;
+  bool has_zero_points;  // see PackedWeight: row_sums are not needed
   DeviceOutput out;
   bool pairs;                   // y has one leading axis, and two neighboring outputs of a row are one aligned store
   int parts;                    // of a tile: 1, 2 or 4; see parts_fit()

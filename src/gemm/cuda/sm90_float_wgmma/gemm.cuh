@@ -29,7 +29,7 @@ struct Handover {
   ptx::Barrier full, empty;
 };
 
-template <int kBits, bool kOffsets, int kPromotions, int kParts>
+template <int kBits, Offsets kOffsets, int kPromotions, int kParts>
 struct Shape {
   using TileStage = Stage<kBits, kOffsets, kPromotions, kParts>;
 
@@ -49,7 +49,7 @@ struct Shape {
 // A warpgroup computes 64 columns n of a tile, a warp a panel of 16: row `group` of its part of a product is column
 // 2*group, row group + 8 the one behind it. All rows of x are multiplied part after part, so that their products need
 // few registers: while one warpgroup adds them to its totals, the other multiplies.
-template <ptx::Half kHalf, int kBits, bool kOffsets, int kPromotions, int kParts>
+template <ptx::Half kHalf, int kBits, Offsets kOffsets, int kPromotions, int kParts>
 class Consumer {
  public:
   using S = Shape<kBits, kOffsets, kPromotions, kParts>;
@@ -129,7 +129,8 @@ class Consumer {
   // Multiplies a step, stage after stage; other warps work during its waits.
   __device__ __forceinline__ void multiply_step(PipelineState<kStages>& state) {
     constexpr int kOfStage = kPromotions > 1 ? kPromotions / 2 : 1, kUnitChunks = kStageChunks / kOfStage;
-    constexpr bool kKeepsFirst = kOffsets && kPromotions == 1;  // its sums of x are added with the second stage's
+    constexpr bool kKeepsFirst =
+        kNeedsSums<kOffsets> && kPromotions == 1;  // its sums of x are added with the second stage's
     const int first = state.slot;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -139,7 +140,7 @@ class Consumer {
       for (int unit = 0; unit < kOfStage; ++unit) {
         const int promotion = kPromotions > 1 ? half * kOfStage + unit : 0;
         std::uint32_t weights[kUnitChunks][4];
-        set_shifts(promotion, stage, stage);
+        if (kPromotions > 1 || half == 0) set_shifts(promotion, stage, stage);
 #pragma unroll
         for (int i = 0; i < kUnitChunks; ++i) decode_chunk(weights[i], stage, unit * kUnitChunks + i);
         ptx::product_fence();
@@ -251,7 +252,7 @@ class Consumer {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const int of_step = begin + i, chunk = of_step % kStageChunks;
-      if (i == 0 || of_step % kPromotedChunks == 0) set_shifts(of_step / kPromotedChunks, first, second);
+      if (of_step % kPromotedChunks == 0) set_shifts(of_step / kPromotedChunks, first, second);
       decode_chunk(weights[of_step], of_step < kStageChunks ? first : second, chunk);
     }
   }
@@ -282,11 +283,16 @@ class Consumer {
   __device__ __forceinline__ void set_shifts(int promotion, const TileStage& first, const TileStage& second) {
     constexpr std::uint32_t kZero = 1u << (kBits - 1);
     std::uint32_t zero[2] = {kZero, kZero};
-    if constexpr (kOffsets) {
+    if constexpr (kHasOffsets<kOffsets>) {
       const float2 scales = column_pair(0, promotion, first, second),
                    offsets = column_pair(1, promotion, first, second);
-      zero[0] = sm80_float_mma::nearest_zero<kBits>(scales.x, offsets.x);
-      zero[1] = sm80_float_mma::nearest_zero<kBits>(scales.y, offsets.y);
+      if constexpr (kNeedsSums<kOffsets>) {
+        zero[0] = sm80_float_mma::nearest_zero<kBits>(scales.x, offsets.x);
+        zero[1] = sm80_float_mma::nearest_zero<kBits>(scales.y, offsets.y);
+      } else {
+        zero[0] = sm80_float_mma::zero_point<kBits>(scales.x, offsets.x);
+        zero[1] = sm80_float_mma::zero_point<kBits>(scales.y, offsets.y);
+      }
     }
     shifts_[0] = Decode::shift(zero[0]), shifts_[1] = Decode::shift(zero[1]);
   }
@@ -297,7 +303,7 @@ class Consumer {
     float (&y)[32] = y_[part];
 #pragma unroll
     for (int i = 0; i < 32; ++i) y[i] = numerics::fma_once(products_[i], i / 2 % 2 ? scales.y : scales.x, y[i]);
-    if constexpr (!kOffsets) return;
+    if constexpr (!kNeedsSums<kOffsets>) return;
     float2 offsets = column_pair(1, promotion, first, second);
     offsets.x = sm80_float_mma::rest_of_offset<kBits>(scales.x, offsets.x);
     offsets.y = sm80_float_mma::rest_of_offset<kBits>(scales.y, offsets.y);
@@ -333,14 +339,14 @@ class Consumer {
     const std::int64_t n = first_column() + 16 * panel_;
     const ActivationKind kind = a_.out.activation.kind;
     bool simple = a_.pairs && (kind == ActivationKind::none || kind == ActivationKind::clamp) && n + 16 <= a_.w.n;
-    if (kOffsets && simple) {
+    if (kHasOffsets<kOffsets> && simple) {
       // Totals that are not finite are made again.
       bool finite = true;
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
 #pragma unroll
         for (int i = 0; i < 32; ++i) finite = finite && numerics::is_finite(y_[part][i]);
-      simple = warp_max(finite ? 0u : 1u) == 0;
+      simple = same(warp_max(finite ? 0u : 1u)) == 0;
     }
     if (!simple) return store_any(n);
     float bias[2] = {};
@@ -422,7 +428,7 @@ class Consumer {
 
   __device__ __forceinline__ void store_total(std::int64_t row, std::int64_t n, float total) const {
     if (row >= a_.rows || n >= a_.w.n) return;
-    if (kOffsets && !numerics::is_finite(total)) total = exact_total(row, n);
+    if (kHasOffsets<kOffsets> && !numerics::is_finite(total)) total = exact_total(row, n);
     store_epilogue(a_.out, a_.out.y.row_offset(a_.first_row + row), n, total);
   }
   __device__ float exact_total(std::int64_t row, std::int64_t n) const {
@@ -455,7 +461,7 @@ class Consumer {
   float y_[kParts][32];
 };
 
-template <ptx::Half kHalf, int kBits, bool kOffsets, int kPromotions, int kParts>
+template <ptx::Half kHalf, int kBits, Offsets kOffsets, int kPromotions, int kParts>
 __global__ void __launch_bounds__(kThreads<kParts>, 1) sm90_float_wgmma_kernel(const __grid_constant__ Arguments a) {
   using S = Shape<kBits, kOffsets, kPromotions, kParts>;
   using Fill = Producer<kBits, kOffsets, kPromotions, kParts, S::kStages>;
@@ -490,7 +496,7 @@ __global__ void __launch_bounds__(kThreads<kParts>, 1) sm90_float_wgmma_kernel(c
   }
 }
 
-template <ptx::Half kHalf, int kBits, bool kOffsets, int kPromotions, int kParts>
+template <ptx::Half kHalf, int kBits, Offsets kOffsets, int kPromotions, int kParts>
 void launch_kernel(const Arguments& a, cudaStream_t stream) {
   using S = Shape<kBits, kOffsets, kPromotions, kParts>;
   const auto kernel = sm90_float_wgmma_kernel<kHalf, kBits, kOffsets, kPromotions, kParts>;
@@ -508,7 +514,7 @@ void launch_kernel(const Arguments& a, cudaStream_t stream) {
   launch("sm90_float_wgmma", kernel, shape, stream, launched);
 }
 
-template <ptx::Half kHalf, int kBits, bool kOffsets>
+template <ptx::Half kHalf, int kBits, Offsets kOffsets>
 void launch_blocks(const Arguments& a, cudaStream_t stream) {
   switch (100 * (kStepK / promoted_k(a.w)) + a.parts) {
     case 101:
@@ -528,7 +534,10 @@ void launch_blocks(const Arguments& a, cudaStream_t stream) {
 
 template <ptx::Half kHalf, int kBits>
 void launch_offsets(const Arguments& a, cudaStream_t stream) {
-  a.w.offsets ? launch_blocks<kHalf, kBits, true>(a, stream) : launch_blocks<kHalf, kBits, false>(a, stream);
+  if (!a.w.offsets) return launch_blocks<kHalf, kBits, Offsets::none>(a, stream);
+  if constexpr (kBits == 4)
+    if (a.has_zero_points) return launch_blocks<kHalf, kBits, Offsets::of_zero_points>(a, stream);
+  launch_blocks<kHalf, kBits, Offsets::any>(a, stream);
 }
 
 template <ptx::Half kHalf>

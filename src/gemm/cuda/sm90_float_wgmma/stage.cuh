@@ -22,8 +22,15 @@ constexpr int kConsumerWarps = kGroups<kParts> * kPanels;
 template <int kParts>
 constexpr int kThreads = kWarpSize * (kConsumerWarps<kParts> + kWarpgroupWarps);
 
+// A weight's offsets: those of zero points become part of the decoded codes, and others are multiplied by sums of x.
+enum class Offsets { none, of_zero_points, any };
+template <Offsets kOffsets>
+constexpr bool kHasOffsets = kOffsets != Offsets::none;
+template <Offsets kOffsets>
+constexpr bool kNeedsSums = kOffsets == Offsets::any;
+
 // kPromotions: in a step of two stages, 1, 2 or 4.
-template <int kBits, bool kOffsets, int kPromotions, int kParts>
+template <int kBits, Offsets kOffsets, int kPromotions, int kParts>
 struct alignas(1024) Stage {
   static constexpr int kStepK = kBits == 8 ? 4 : 8;  // of the packed layout
   static constexpr int kSteps = kStageK / kStepK;
@@ -33,8 +40,8 @@ struct alignas(1024) Stage {
 
   char x[kRows * kStageK * 2];  // as ptx::SwizzledRows
   char weights[kPanels][kSteps * PackedLayout::kStepBytes];
-  float columns[kSets][kOffsets ? 2 : 1][kPanels][PackedLayout::kPanelRows];  // scales, and offsets
-  float sums[kSets][kOffsets ? kRows : 4];                                    // of the rows
+  float columns[kSets][kHasOffsets<kOffsets> ? 2 : 1][kPanels][PackedLayout::kPanelRows];  // scales, and offsets
+  float sums[kSets][kNeedsSums<kOffsets> ? kRows : 4];                                     // of the rows
 };
 
 // The tiles that a thread block computes: whole ones, then its part of the spread steps. They lie in bands of
@@ -96,7 +103,7 @@ class Tiles {
 
 // The warpgroup that fills the ring: a thread announces what is to come and has x copied, one the weight, one its
 // parameters.
-template <int kBits, bool kOffsets, int kPromotions, int kParts, int kCount>
+template <int kBits, Offsets kOffsets, int kPromotions, int kParts, int kCount>
 class Producer {
  public:
   using To = Stage<kBits, kOffsets, kPromotions, kParts>;
@@ -133,16 +140,16 @@ class Producer {
   }
 
   __device__ __forceinline__ void copy_rows() {
-    const int bytes = a_.copied_rows * kStageK * 2 +
-                      static_cast<int>(sizeof(To::weights) + sizeof(To::columns) + (kOffsets ? sizeof(To::sums) : 0));
+    const int bytes = a_.copied_rows * kStageK * 2 + static_cast<int>(sizeof(To::weights) + sizeof(To::columns) +
+                                                                      (kNeedsSums<kOffsets> ? sizeof(To::sums) : 0));
     // Weights need nothing that another kernel writes. What is computed from x waits for it, and so does y.
     ptx::wait_for_earlier_kernels();
-    if constexpr (!kOffsets)
+    if constexpr (!kHasOffsets<kOffsets>)
       if (a_.window.channels) return copy_pixels(bytes);
     walk([&](int k, int row, int, To& to, ptx::Barrier& full) {
       ptx::barrier_expect(full, bytes);
       ptx::tensor_copy(to.x, a_.x, row, k, full);
-      if constexpr (kOffsets) {
+      if constexpr (kNeedsSums<kOffsets>) {
 #pragma unroll
         for (int set = 0; set < kSets; ++set)
           ptx::bulk_copy(to.sums[set], a_.row_sums + (k / To::kUnitK + set) * a_.sum_stride + row,
@@ -198,7 +205,7 @@ class Producer {
         if (k + set * To::kUnitK >= end) end += size, p = p + 1 == of_tap ? 0 : p + 1;
         const int column = (p < blocks ? p : blocks - 1) * static_cast<int>(PackedLayout::kPanelRows);
         ptx::tensor_copy(to.columns[set][0], a_.scales, panel, column, full);
-        if constexpr (kOffsets) ptx::tensor_copy(to.columns[set][kOffsets], a_.offsets, panel, column, full);
+        if constexpr (kHasOffsets<kOffsets>) ptx::tensor_copy(to.columns[set][1], a_.offsets, panel, column, full);
       }
     });
   }

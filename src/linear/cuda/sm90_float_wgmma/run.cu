@@ -41,6 +41,7 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
   DeviceGuard guard(problem.device.index);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   const DeviceWeight w = device_weight(*problem.weight);
+  const bool needs_sums = w.offsets && !(w.bits == 4 && problem.weight->has_zero_points);
   const std::int64_t x_stride = row_stride(problem.x);
   const bool gather = !in_place(problem, x_stride);
   const std::int64_t row_length = round_up(w.k, kUnit), unit = sm90_float_wgmma::sum_unit(w);
@@ -58,12 +59,13 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
   ScratchPlan scratch_plan;
   const auto values = scratch_plan.add<std::uint16_t>(gather ? rows * row_length : 0);
   const auto sums =
-      scratch_plan.add<float>(w.offsets ? round_up(w.k, sm90_float_wgmma::kStepK) / unit * sum_stride : 0);
+      scratch_plan.add<float>(needs_sums ? round_up(w.k, sm90_float_wgmma::kStepK) / unit * sum_stride : 0);
   const SpreadScratch spread = sm90_float_wgmma::spread_scratch(scratch_plan, plans[0], plans[1]);
   CudaScratch scratch(scratch_plan, problem.device.index, stream);
 
   sm90_float_wgmma::Arguments arguments{};
   arguments.w = w;
+  arguments.has_zero_points = w.offsets && !needs_sums;
   arguments.dtype = problem.x.dtype;
   arguments.out = device_output(problem);
   arguments.pairs = problem.y.leading == 1 && columns_lie_together(problem.y, 2);
@@ -75,7 +77,7 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
     arguments.rows = count;
     arguments.row_stride = gather ? row_length : x_stride;
     arguments.values = gather ? scratch[values] : static_cast<const std::uint16_t*>(problem.x.data) + row * x_stride;
-    if (w.offsets) {
+    if (needs_sums) {
       add_row_sums({arguments.values, arguments.row_stride, count, w.k, arguments.dtype, static_cast<int>(unit),
                     sum_stride, scratch[sums]},
                    stream);
