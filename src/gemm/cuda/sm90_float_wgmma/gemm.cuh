@@ -178,13 +178,12 @@ class Consumer {
         ptx::barrier_wait(pipeline_.full[second.slot], second.parity);
         decode<kChunks>(weights_[0], pipeline_.stages[state.slot], pipeline_.stages[second.slot], 0);
       }
+      // Two steps in a turn of the loop, so that weights need not move from one array to the other.
 #pragma unroll 1
-      for (int step = first; step < last; ++step) {
-        multiply(state, step + 1 < last, weights_[0], weights_[1]);
-#pragma unroll
-        for (int i = 0; i < kChunks; ++i)
-#pragma unroll
-          for (int j = 0; j < 4; ++j) weights_[0][i][j] = weights_[1][i][j];
+      for (int left = last - first; left > 0; left -= 2) {
+        multiply(state, left > 1, weights_[0], weights_[1]);
+        if (left == 1) break;
+        multiply(state, left > 2, weights_[1], weights_[0]);
       }
       finish_tile();
     }
