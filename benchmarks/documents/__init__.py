@@ -94,7 +94,7 @@ def awq_device() -> str:
         return f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
     rows = []
-    for case in kept.results("h200/awq").cases:
+    for case in kept.results("h100/awq").cases:
         copy, plain, turned = (kept.named(case, name) for name in ("copy_", "dequantize", "dequantize transposed"))
         few = [
             us(kept.named(case, name))

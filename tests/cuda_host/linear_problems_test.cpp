@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "device_arrays.h"
@@ -182,6 +183,41 @@ TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
     EXPECT_THROW(kernel(problem, {}), CudaError);
     EXPECT_EQ(cuda_host::live_allocations(), before);
   }
+}
+
+// Of a weight whose other blocks have zero points, one has the given scale and offset.
+bool are_zero_points(float scale, float offset, int bits = 4, DType dtype = DType::f32) {
+  const std::vector<std::int8_t> codes(3 * 64, 1);
+  std::vector<float> scales{0.5f, 0.0f, 0.25f, -0.125f, scale, 3.0f}, offsets{4.0f, 0.0f, -1.75f, 0.25f, offset, 0.0f};
+  std::vector<std::uint16_t> half_scales, half_offsets;
+  for (const float value : scales) half_scales.push_back(numerics::float_to_half(value));
+  for (const float value : offsets) half_offsets.push_back(numerics::float_to_half(value));
+  const bool half = dtype == DType::f16;
+  const TensorView scales_view(half ? static_cast<void*>(half_scales.data()) : scales.data(), dtype, {3, 2}),
+      offsets_view(half ? static_cast<void*>(half_offsets.data()) : offsets.data(), dtype, {3, 2});
+  return QuantizedTensor::from_parts(TensorView(codes.data(), DType::i8, {3, 64}), scales_view, &offsets_view, bits, 32)
+      .packed()
+      .finds_zero_points();
+}
+
+TEST(LinearOnTheMachine, ZeroPointsAreFoundWhereTheyAreExact) {
+  for (int z = 0; z < 16; ++z)
+    for (const float scale : {1.0f, -0x1.554p-2f, 0x1p-24f})
+      EXPECT_TRUE(are_zero_points(scale, scale * static_cast<float>(8 - z))) << z << " " << scale;
+  EXPECT_TRUE(are_zero_points(0.5f, 1.5f, 4, DType::f16));
+  EXPECT_TRUE(are_zero_points(0.0f, 0.0f));
+  EXPECT_FALSE(are_zero_points(0.0f, 1.0f));
+  EXPECT_FALSE(are_zero_points(0.5f, std::nextafter(1.5f, 2.0f))) << "next to it";
+  EXPECT_FALSE(are_zero_points(0x1.fffffep-2f, 3 * 0x1.fffffep-2f)) << "a product that was rounded";
+  EXPECT_FALSE(are_zero_points(0.5f, 4.5f)) << "below 0";
+  EXPECT_TRUE(are_zero_points(0.5f, -3.5f));
+  EXPECT_FALSE(are_zero_points(0.5f, -4.0f)) << "above 15";
+  EXPECT_FALSE(are_zero_points(0.5f, 1.5f, 8)) << "8 bits";
+  EXPECT_TRUE(are_zero_points(0x1p-100f, 0x1p-100f));
+  EXPECT_FALSE(are_zero_points(0x1p-101f, 0x1p-101f)) << "a scale near the ends of fp32's range";
+  EXPECT_FALSE(are_zero_points(0x1p101f, 0x1p101f)) << "a scale near the ends of fp32's range";
+  Random random(3);
+  EXPECT_FALSE(random_weight(random, 4, 64, 32, 4, Scheme::symmetric).packed().finds_zero_points());
 }
 
 }  // namespace

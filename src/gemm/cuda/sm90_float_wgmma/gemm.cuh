@@ -178,12 +178,22 @@ class Consumer {
         ptx::barrier_wait(pipeline_.full[second.slot], second.parity);
         decode<kChunks>(weights_[0], pipeline_.stages[state.slot], pipeline_.stages[second.slot], 0);
       }
-      // Two steps in a turn of the loop, so that weights need not move from one array to the other.
+      if constexpr (kTwoSteps) {
 #pragma unroll 1
-      for (int left = last - first; left > 0; left -= 2) {
-        multiply(state, left > 1, weights_[0], weights_[1]);
-        if (left == 1) break;
-        multiply(state, left > 2, weights_[1], weights_[0]);
+        for (int left = last - first; left > 0; left -= 2) {
+          multiply(state, left > 1, weights_[0], weights_[1]);
+          if (left == 1) break;
+          multiply(state, left > 2, weights_[1], weights_[0]);
+        }
+      } else {
+#pragma unroll 1
+        for (int step = first; step < last; ++step) {
+          multiply(state, step + 1 < last, weights_[0], weights_[1]);
+#pragma unroll
+          for (int i = 0; i < kChunks; ++i)
+#pragma unroll
+            for (int j = 0; j < 4; ++j) weights_[0][i][j] = weights_[1][i][j];
+        }
       }
       finish_tile();
     }
@@ -193,6 +203,9 @@ class Consumer {
   static constexpr int kStageChunks = kStageK / 16, kChunks = kStepK / 16;  // products of a part
   static constexpr int kPromotedChunks = kChunks / kPromotions, kUnits = kParts * kPromotions;
   static_assert(kChunks % kUnits == 0, "a step's decoding is shared out evenly");
+  // Two steps in a turn of the loop, so that weights need not move from one array to the other. With sums of x and four
+  // parts it would need more registers than there are.
+  static constexpr bool kTwoSteps = kParts < 4 || !kNeedsSums<kOffsets>;
 
   // Multiplies a step, part after part, and releases its stages. Its weights are in registers; with each part a share
   // of the next step's come to others, if there are `more`. The loop must stay short: its instructions have to fit in a
