@@ -76,7 +76,7 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   for (const ShortBlocks& c : {ShortBlocks{all / 2, 64, 128}, ShortBlocks{all, 128, 64}, ShortBlocks{1 << 20, 128, 8},
                                ShortBlocks{1 << 20, 64, 8}, ShortBlocks{1 << 20, 32, 64}}) {
     PackedWeight blocks;
-    blocks.layout = PackedLayout(c.n, 4096, 1, c.block_size, 4);
+    blocks.layout = PackedLayout(c.n, 8192, 1, c.block_size, 4);
     problem.weight = &blocks;
     problem.m = c.most;
     EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr) << c.n << " " << c.block_size;
@@ -84,6 +84,26 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
     EXPECT_NE(sm90_int8_mma_unsupported_reason(problem), nullptr) << c.n << " " << c.block_size;
     // Whatever it leaves is taken by warpgroups, not by gemv.
     EXPECT_NE(sm75_gemv_unsupported_reason(problem), nullptr) << c.n << " " << c.block_size;
+  }
+  struct FewRows {
+    std::int64_t n, k, block_size;
+    int bits;
+    std::int64_t most;  // that it leaves to gemv
+  };
+  for (const FewRows& c :
+       {FewRows{64, 4096, 128, 4, 8}, FewRows{1 << 20, 40, 64, 4, 8}, FewRows{64, 4096, 32, 4, 6},
+        FewRows{64, 4104, 128, 4, 4}, FewRows{64, 4096, 128, 8, 4}, FewRows{all, 4096, 128, 8, 8},
+        FewRows{all, 4096, 64, 8, 4}, FewRows{64, 4095, 128, 4, 4}}) {  // gemv has no short way for 4095 values
+    PackedWeight blocks;
+    blocks.layout = PackedLayout(c.n, c.k, 1, c.block_size, c.bits);
+    problem.weight = &blocks;
+    problem.m = c.most;
+    EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem),
+                 c.most > 4 ? "sm75_gemv takes so few rows of up to 4096 values" : "it takes M from 5 on");
+    EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
+    if (c.n == 1 << 20) continue;  // sm90_int8_wgmma takes more rows
+    ++problem.m;
+    EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr) << c.n << " " << c.k << " " << c.block_size;
   }
   struct OneBlock {
     std::int64_t n, k;

@@ -54,9 +54,8 @@ def block_values(rng, rows, k, g):
 
 
 def random_weight(rng, n, k, g, bits, scheme):
-    return qcore.quantize(
-        block_values(rng, n, k, g), bits=bits, block_size=g, scheme=scheme, method="rtn", scale_dtype="float32"
-    )
+    values = block_values(rng, n, k, g)
+    return qcore.quantize(values, bits=bits, block_size=g, scheme=scheme, method="rtn", scale_dtype="float32")
 
 
 def strided(x, layout):
@@ -82,9 +81,11 @@ def rounds(n, columns):
 
 
 def tiled_rows(n, k, g, bits):
-    """Return the fewest and the most rows that sm90_int8_mma takes."""
+    """Return the fewest and the most rows that sm90_int8_mma takes of a weight without offsets."""
     if g in (32, 64, 128):
-        return 5, 128 if rounds(n, 32) <= 1 else 64 if g == 32 or rounds(n, 64) <= 1 else 8
+        few = (9 if g > 32 else 7) if bits == 4 else 9 if g == 128 and rounds(n, 32) > 1 else 5
+        most = 128 if rounds(n, 32) <= 1 else 64 if g == 32 or rounds(n, 64) <= 1 else 8
+        return few if 0 < k <= 4096 and k % 8 == 0 else 5, most
     fewest = 1 if bits == 8 and n * k >= 2**25 else 5 if k >= 4096 else 9
     return fewest, (64 if rounds(n, 32) <= 1 else 8) if 0 < k <= g else 0
 
@@ -97,7 +98,7 @@ def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
     if kernel == "sm90_int8_mma":
         fewest, most = tiled_rows(n, k, g, bits)
         if scheme != "symmetric":
-            return g in (32, 64, 128) and fewest <= m <= min(most, 16 if g == 128 else most)
+            return g in (32, 64, 128) and 5 <= m <= min(most, 16 if g == 128 else most)
         return fewest <= m <= most
     if kernel in ("sm75_int8_sliced", "simt"):
         return True
@@ -223,9 +224,8 @@ def test_tiles_and_tails(compute, bits, scheme, m, n, k, g):
 
 @pytest.mark.parametrize("compute", COMPUTE)
 def test_no_features(compute):
-    weight = qcore.quantize(
-        np.zeros((9, 0), np.float32), bits=4, block_size=32, method="rtn", scale_dtype="float32"
-    ).to("cuda")
+    nothing = np.zeros((9, 0), np.float32)
+    weight = qcore.quantize(nothing, bits=4, block_size=32, method="rtn", scale_dtype="float32").to("cuda")
     bias = torch.linspace(-1, 1, 9, device="cuda")
     for kernel in KERNELS[compute]:
         if not takes(kernel, compute, 5, 0, 32, "symmetric"):
@@ -267,13 +267,13 @@ def test_rows_of_x_may_overlap(compute):
 @pytest.mark.parametrize("n", [33, 5000, 9000])
 @pytest.mark.parametrize("g", [32, 128])
 def test_the_best_kernel_is_chosen(n, g):
-    weight = random_weight(np.random.default_rng(7), n, 300, g, 4, "symmetric").to("cuda")
-    for m in (3, 8, 9, 16, 17, 64, 65):
-        x = torch.ones(m, 300, device="cuda")
+    weight = random_weight(np.random.default_rng(7), n, 304, g, 4, "symmetric").to("cuda")
+    for m in (3, 6, 8, 9, 16, 17, 64, 65):
+        x = torch.ones(m, 304, device="cuda")
         for compute, kernels in KERNELS.items():
             qcore.linear(x, weight, compute=compute)
             assert qcore.last_kernel("linear") == next(
-                k for k in kernels if takes(k, compute, m, 300, g, "symmetric", torch.float32, n=n)
+                k for k in kernels if takes(k, compute, m, 304, g, "symmetric", torch.float32, n=n)
             )
 
 

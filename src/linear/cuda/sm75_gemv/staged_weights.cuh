@@ -9,10 +9,10 @@
 namespace qcore::gemv {
 
 // How the stages lie in shared memory. A round is what the thread block multiplies at once: as many neighboring chunks
-// of every warp as it has stages. A thread block takes groups of 32 columns in turn, blockIdx.x, + gridDim.x ..
+// of every warp. A thread block takes groups of 32 columns in turn, blockIdx.x, + gridDim.x ..
 struct StagedLayout {
-  int warps, stage_steps;
-  int stages, rounds;  // of a group; the last round may have fewer stages
+  int warps, round_stages, reader_bits;  // 2^reader_bits neighboring warps read a stage
+  int stage_steps, stages, rounds;       // stages and rounds of a group; the last round may have fewer stages
   int blocks, slots;
   int barriers_at, scales_at, scales_bytes, scales_stride, stages_at, bytes;
 
@@ -21,10 +21,8 @@ struct StagedLayout {
 
   StagedLayout() = default;
   // Behind `first` bytes.
-  StagedLayout(const DeviceWeight& w, int warps_, int first)
-      : warps(warps_), stage_steps(warps_ * 4 * chunk_loads(w.bits)) {
-    stages = static_cast<int>(ceil_div(w.steps, stage_steps));
-    rounds = static_cast<int>(ceil_div(stages, batch_chunks(w.bits)));
+  StagedLayout(const DeviceWeight& w, int warps_, int first) : warps(warps_) {
+    set_stages(w, kLongStages);
     barriers_at = static_cast<int>(round_up(first, 16));
     scales_at = barriers_at + (kMaxSlots + 2) * 8;
     scales_bytes = static_cast<int>(w.blocks) * 64;
@@ -35,12 +33,14 @@ struct StagedLayout {
 
   // Chooses thread blocks and slots. Up to as many groups as thread blocks run at once have one each; more groups take
   // turns in one thread block of each multiprocessor, which makes one copy of x and asks for the next group's weights
-  // early. Room for the next kernel's thread blocks beside these pays, unless a thread block has many weights. Returns
-  // false if not even a round has slots.
+  // early. Room for the next kernel's thread blocks beside these pays, unless a thread block has many weights. Long
+  // stages, copies of 8 KB, are faster, but not where a thread block has a single round. Returns false if not even a
+  // round has slots.
   bool fill(const DeviceWeight& w, std::int64_t multiprocessors, int most_bytes) {
     constexpr std::int64_t kManyBytes = 256 << 10;
     const std::int64_t groups = ceil_div(w.panels, 2), turns = ceil_div(groups, multiprocessors);
     const std::int64_t blocks_at_once = std::min(groups, multiprocessors);
+    if (turns <= 2 && rounds == 1 && w.bits == 4) set_stages(w, kShortStages);
     if (most_bytes >= 2 * kSharedOfTwo) {
       if (turns <= 2 && fill_slots(w, groups, kSharedOfTwo)) return true;
       if (turns * stages * stage_bytes() <= kManyBytes && fill_slots(w, blocks_at_once, kSharedOfTwo)) return true;
@@ -49,9 +49,20 @@ struct StagedLayout {
   }
 
  private:
+  static constexpr int kLongStages = 4, kShortStages = 8;  // of a round
+
+  void set_stages(const DeviceWeight& w, int of_round) {
+    const int round_steps = warps * Tuning::kLoads * 4;
+    round_stages = of_round;
+    reader_bits = 0;
+    while (round_stages << reader_bits < warps) ++reader_bits;
+    stage_steps = round_steps / round_stages;
+    stages = static_cast<int>(ceil_div(w.steps, stage_steps));
+    rounds = static_cast<int>(ceil_div(w.steps, round_steps));
+  }
   bool fill_slots(const DeviceWeight& w, std::int64_t blocks_, int limit) {
     if (stages_at > limit) return false;
-    const std::int64_t groups = ceil_div(ceil_div(w.panels, 2), blocks_), round = batch_chunks(w.bits);
+    const std::int64_t groups = ceil_div(ceil_div(w.panels, 2), blocks_), round = round_stages;
     const std::int64_t fitting = std::min((limit - stages_at) / stage_bytes(), kMaxSlots);
     blocks = static_cast<int>(blocks_);
     const std::int64_t all = (groups - 1) * rounds * round + stages;
@@ -66,6 +77,7 @@ template <int kBits, int kHeld>
 class StagedWeights {
  public:
   static constexpr int kLoads = chunk_loads(kBits), kChunks = batch_chunks(kBits);
+  static constexpr unsigned kPhase = 1u << 16;  // the bit of slot_and_phase_
 
   __device__ __forceinline__ StagedWeights(char* memory, const StagedLayout& layout)
       : memory_(memory), layout_(layout) {}
@@ -78,6 +90,7 @@ class StagedWeights {
     scales_ = scales;
     const int all = (panels_ + 1) / 2;
     groups_ = (all - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x);
+    slot_and_phase_ = static_cast<unsigned>(stage_of_round());
     if constexpr (ptx::kHasClusters) {
       if (copies() && lane() == 0) {
         for (int i = 0; i < layout_.slots + 2; ++i) ptx::barrier_init(barrier(i), 1);
@@ -96,21 +109,28 @@ class StagedWeights {
     return (static_cast<std::int64_t>(blockIdx.x) + static_cast<std::int64_t>(group) * gridDim.x) * kColumns;
   }
 
-  // Takes a round's first chunks into registers when they are there. Rounds of a group follow those of the one before
-  // it. All threads call; before 9.0 also to see scales that were asked for.
+  // Takes a round's first chunks into registers when they are there. Called for one round after the other, and those of
+  // a group follow those of the one before it: a division would take a hundred cycles while nothing else goes on. All
+  // threads call; before 9.0 also to see scales that were asked for.
   __device__ __forceinline__ void fetch(int round, const Lane& lane) {
-    const int first = lane.warp * kChunks, within = first / layout_.warps;
-    const int stage = round * kChunks + within;
-    const bool exists = round % layout_.rounds * kChunks + within < layout_.stages;
+    if (round > 0) {
+      slot_and_phase_ += static_cast<unsigned>(layout_.round_stages);
+      const auto slots = static_cast<unsigned>(layout_.slots);
+      if (slot_and_phase_ % kPhase >= slots) slot_and_phase_ = (slot_and_phase_ - slots) ^ kPhase;
+    }
+    const int slot = static_cast<int>(slot_and_phase_ % kPhase);
+    const int of_group = layout_.rounds == 1 ? 0 : round % layout_.rounds;
+    const bool exists = of_group * layout_.round_stages + stage_of_round() < layout_.stages;
     if constexpr (ptx::kHasClusters) {
-      if (exists) ptx::barrier_wait(barrier(stage % layout_.slots), static_cast<unsigned>(stage / layout_.slots) & 1u);
+      if (exists) ptx::barrier_wait(barrier(slot), slot_and_phase_ / kPhase);
     } else {
       ptx::copy_wait<0>();
       __syncthreads();
     }
-    const int unit = (first % layout_.warps * 4 * kLoads + lane.quad) * 4 + lane.group % 4;
-    place_ = memory_ + layout_.stages_at + stage % layout_.slots * layout_.stage_bytes() +
-             lane.group / 4 * (layout_.stage_steps * 64) + unit * 16;
+    const int first = (lane.warp & ((1 << layout_.reader_bits) - 1)) * kChunks;  // the warp's first chunk in its stage
+    const int unit = (first * 4 * kLoads + lane.quad) * 4 + lane.group % 4;
+    place_ = memory_ + layout_.stages_at + slot * layout_.stage_bytes() + lane.group / 4 * (layout_.stage_steps * 64) +
+             unit * 16;
     if (exists) {
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) read(i, held_[i]);
@@ -132,7 +152,8 @@ class StagedWeights {
   __device__ __forceinline__ bool turns() const { return all_stages() > layout_.slots; }
   // Asks for the stages that take the place of a round's. All threads call, after a barrier behind the last get().
   __device__ __forceinline__ void refill(int round) const {
-    copy_stages(round * kChunks + layout_.slots, (round + 1) * kChunks + layout_.slots);
+    const int begin = round * layout_.round_stages + layout_.slots;
+    copy_stages(begin, begin + layout_.round_stages);
   }
 
   // Two groups have places for their scales. All threads call, after a barrier behind the last use of those of two
@@ -167,9 +188,10 @@ class StagedWeights {
     return (static_cast<int>(blockIdx.x) + group * static_cast<int>(gridDim.x)) * 2;
   }
   // Whether the calling warp is the one that asks the copy engine: the last one, because the first ones add sums.
-  __device__ __forceinline__ bool copies() const {
-    return static_cast<int>(threadIdx.x) / kWarpSize == layout_.warps - 1;
-  }
+  __device__ __forceinline__ bool copies() const { return warp() == layout_.warps - 1; }
+  __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x) / kWarpSize; }
+  // That the calling warp reads.
+  __device__ __forceinline__ int stage_of_round() const { return warp() >> layout_.reader_bits; }
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x) % kWarpSize; }
   __device__ __forceinline__ void read(int i, uint4 (&words)[kLoads]) const {
 #pragma unroll
@@ -177,7 +199,7 @@ class StagedWeights {
   }
 
   __device__ __forceinline__ int all_stages() const {
-    return (groups_ - 1) * layout_.rounds * kChunks + layout_.stages;
+    return (groups_ - 1) * layout_.rounds * layout_.round_stages + layout_.stages;
   }
 
   // By one thread from 9.0 on, and by all before.
@@ -194,10 +216,11 @@ class StagedWeights {
     if (ptx::kHasClusters && !copies()) return;
     // The copy engine's stages are dealt to the lanes of one warp.
     constexpr int kLanes = ptx::kHasClusters ? kWarpSize : 1;
-    const int group_stages = layout_.rounds * kChunks, all = all_stages();
+    const int group_stages = layout_.rounds * layout_.round_stages, all = all_stages();
 #pragma unroll 1
     for (int stage = begin + (kLanes > 1 ? lane() : 0); stage < end && stage < all; stage += kLanes) {
-      const int group = stage / group_stages, slot = stage % layout_.slots, panel = first_panel(group);
+      const int group = groups_ == 1 ? 0 : stage / group_stages, slot = stage % layout_.slots;
+      const int panel = first_panel(group);
       const int first = (stage - group * group_stages) * layout_.stage_steps, left = steps_ - first;
       const int steps = left < layout_.stage_steps ? left : layout_.stage_steps, panels = panels_ - panel < 2 ? 1 : 2;
       char* to = memory_ + layout_.stages_at + slot * layout_.stage_bytes();
@@ -218,6 +241,7 @@ class StagedWeights {
   const uint4* words_ = nullptr;
   const float* scales_ = nullptr;
   const char* place_ = nullptr;
+  unsigned slot_and_phase_ = 0;  // of the stage that the warp reads
   uint4 held_[kHeld][kLoads];
 };
 

@@ -3,6 +3,7 @@
 #include "formats/row_stride.h"
 #include "gemm/cuda/sm90_int8_mma/gemm.cuh"
 #include "linear/cuda/kernels.h"
+#include "linear/cuda/sm75_gemv/gemv_int8.cuh"
 #include "linear/cuda/tile_limits.h"
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/memory.h"
@@ -24,6 +25,23 @@ std::int64_t fewest_rows_of_one_block(const PackedLayout& layout) {
   return layout.k >= kLongRow ? Tuning::kMinRows : 9;
 }
 
+// The most rows in blocks of 32, 64 or 128 for which sm75_gemv is faster, measured on an H100, see
+// docs/notes/linear-cuda.md: its thread blocks quantize up to 4096 values of a row at once.
+std::int64_t most_rows_of_gemv(const PackedLayout& layout, int multiprocessors) {
+  constexpr std::int64_t kShortRow = 4096, kFewest = Tuning::kMinRows - 1;
+  if (layout.k > kShortRow) return kFewest;
+  if (layout.bits == 4) return layout.block_size > 32 ? RowQuantizer::kMaxRows : 6;
+  return layout.block_size == 128 && !Tuning::has_few_tiles(layout.n, multiprocessors) ? RowQuantizer::kMaxRows
+                                                                                       : kFewest;
+}
+
+// Only the way of sm75_gemv that is one launch is faster.
+bool leaves_to_gemv(const LinearProblem& problem, int multiprocessors) {
+  if (problem.weight->encoded || problem.m > most_rows_of_gemv(problem.weight->layout, multiprocessors)) return false;
+  gemv::Int8Arguments arguments{};
+  return gemv::int8_arguments(problem, device_weight(*problem.weight), false, multiprocessors, arguments);
+}
+
 }  // namespace
 
 const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
@@ -41,6 +59,7 @@ const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
     if (problem.weight->has_offsets() && layout.block_size == 128 && !problem.weight->encoded && problem.m > 16)
       return "sm90_int8_wgmma takes more than 16 rows of a plain weight with offsets in blocks of 128";
     if (problem.m < Tuning::kMinRows) return "it takes M from 5 on";
+    if (leaves_to_gemv(problem, multiprocessors)) return "sm75_gemv takes so few rows of up to 4096 values";
     return problem.m > Tuning::max_rows(layout.n, layout.block_size, multiprocessors)
                ? "sm90_int8_wgmma takes so many rows of a weight with so many columns"
                : nullptr;
