@@ -5,7 +5,7 @@
 #include "numerics/block_product.h"
 #include "numerics/lanes.h"
 #include "numerics/single_block.h"
-#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/ptx_launch.cuh"
 
 // Depthwise convolution: every block is one activation, so a thread quantizes what it reads. What of a product is known
 // before its tap is computed once per pixel, as in tile_depthwise.h: sA * sB, or the offset of int8_asym, or x itself;
@@ -13,9 +13,9 @@
 namespace qcore {
 namespace {
 
-using depthwise::kChannels;
 using depthwise::kPixels;
 using depthwise::kSlide;
+constexpr int kChannels = 2;  // more of them in a thread would be too few threads for small images
 
 struct Arguments {
   DeviceWeight w;
@@ -27,6 +27,15 @@ struct Arguments {
   float largest_code, reciprocal;  // numerics::activation_highest() and 1 / it
   depthwise::Strips strips;
 };
+
+// Out of line, for a value that quotient() does not take: a copy for each value would be most of the kernel.
+__device__ __attribute__((noinline)) float signed_scale(float x, int mode) { return numerics::signed_scale(x, mode); }
+__device__ float inexact_scale(float x, const Arguments& a) {
+  const std::uint32_t bits = numerics::magnitude_bits(x);
+  if (bits != 0 && (bits < numerics::kSmallestExactBits || bits >= numerics::kInfinityBits))
+    return signed_scale(x, a.mode);
+  return numerics::quotient<numerics::ScalarLanes>(x, -a.largest_code, a.reciprocal);
+}
 
 // Terms that a tap adds beside the product of factor and weight.
 enum class Terms { scaled, with_offsets, rounded_products };
@@ -45,53 +54,119 @@ class Depthwise {
 
   __device__ void run() {
     if (strip_.channels == 0) return;
+    ptx::wait_for_earlier_kernels();
     const DeviceWindow& window = a_.strips.window;
-    for (int tap_row = 0; tap_row < window.kernel[0]; ++tap_row) {
-      const int row = strip_.origin.row + tap_row * window.dilation[0];
-      if (row < 0 || row >= window.input[0]) continue;
-      if constexpr (kSlides)
-        slide(row, tap_row);
-      else
-        for (int tap_column = 0; tap_column < window.kernel[1]; ++tap_column) add_tap(row, tap_row, tap_column);
+    if constexpr (kSlides) {
+      slide();
+    } else {
+      for (int tap_row = 0; tap_row < window.kernel[0]; ++tap_row) {
+        if (!row_exists(tap_row)) continue;
+        for (int tap_column = 0; tap_column < window.kernel[1]; ++tap_column) add_tap(tap_row, tap_column);
+      }
     }
     store();
   }
 
  private:
   using Values = float[kChannels];
+  using Words = Word[kChannels];
+
+  // What pixels are multiplied by.
+  template <int kCount>
   struct Factors {
-    Values product, offset;
+    Values product[kCount], offset[kCount];
+
+    __device__ Factors(const Depthwise& of, const Words (&words)[kCount]) {
+      Values x[kCount];
+      bool exact = true;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i)
+#pragma unroll
+        for (int channel = 0; channel < kChannels; ++channel) {
+          x[i][channel] = value_of(words[i][channel], of.a_.x.dtype);
+          const std::uint32_t bits = numerics::magnitude_bits(x[i][channel]);
+          exact = exact && (bits == 0 || (bits >= numerics::kSmallestExactBits && bits < numerics::kInfinityBits));
+        }
+      const bool asymmetric = of.a_.compute == ComputeMode::int8_asym;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i)
+#pragma unroll
+        for (int channel = 0; channel < kChannels; ++channel) {
+          const float value = x[i][channel];
+          if (kTerms == Terms::rounded_products) {
+            product[i][channel] = value;
+          } else if (kTerms == Terms::scaled && asymmetric) {
+            product[i][channel] = numerics::constant_offset(value);
+          } else {
+            const float scale = numerics::quotient<numerics::ScalarLanes>(value, -of.a_.largest_code, of.a_.reciprocal);
+            product[i][channel] = scale * of.scales_[channel];
+            offset[i][channel] = scale * of.a_.largest_code;
+          }
+        }
+      if constexpr (kTerms != Terms::rounded_products) {
+        if (exact || (kTerms == Terms::scaled && asymmetric)) return;
+#pragma unroll
+        for (int i = 0; i < kCount; ++i)
+#pragma unroll
+          for (int channel = 0; channel < kChannels; ++channel) {
+            const float scale = inexact_scale(x[i][channel], of.a_);
+            product[i][channel] = scale * of.scales_[channel];
+            offset[i][channel] = scale * of.a_.largest_code;
+          }
+      }
+    }
   };
 
-  __device__ void slide(int row, int tap_row) {
-    Values x[kPixels + kSlide - 1], weights[kSlide];
-    load_pixels(row, strip_.origin.column, 1, x);
+  // The pixels of a kernel's row are on their way while those of the row above it are multiplied.
+  __device__ void slide() {
+    constexpr int kCount = kPixels + kSlide - 1;
+    const int rows = a_.strips.window.kernel[0];
+    Words words[kCount];
+    load_pixels(0, strip_.origin.column, 1, words);
+    for (int tap_row = 0; tap_row < rows; ++tap_row) {
+      Values weights[kSlide];
 #pragma unroll
-    for (int i = 0; i < kSlide; ++i) load_weights(tap_row * kSlide + i, weights[i]);
+      for (int i = 0; i < kSlide; ++i) load_weights(tap_row * kSlide + i, weights[i]);
+      const Factors<kCount> factors(*this, words);
+      const bool exists = row_exists(tap_row);
+      load_pixels(tap_row + 1, strip_.origin.column, 1, words);
+      if (!exists) continue;
 #pragma unroll
-    for (int i = 0; i < kPixels + kSlide - 1; ++i) {
-      const Factors factors = factors_of(x[i]);
+      for (int i = 0; i < kCount; ++i)
 #pragma unroll
-      for (int pixel = 0; pixel < kPixels; ++pixel)
-        if (i - pixel >= 0 && i - pixel < kSlide) add(factors, weights[i - pixel], totals_[pixel]);
+        for (int pixel = 0; pixel < kPixels; ++pixel)
+          if (i - pixel >= 0 && i - pixel < kSlide) add(factors, i, weights[i - pixel], totals_[pixel]);
     }
   }
 
-  __device__ void add_tap(int row, int tap_row, int tap_column) {
+  __device__ void add_tap(int tap_row, int tap_column) {
     const DeviceWindow& window = a_.strips.window;
-    Values x[kPixels], weights;
-    load_pixels(row, strip_.origin.column + tap_column * window.dilation[1], window.stride[1], x);
+    Words words[kPixels];
+    Values weights;
+    load_pixels(tap_row, strip_.origin.column + tap_column * window.dilation[1], window.stride[1], words);
     load_weights(tap_row * window.kernel[1] + tap_column, weights);
+    const Factors<kPixels> factors(*this, words);
 #pragma unroll
-    for (int pixel = 0; pixel < kPixels; ++pixel) add(factors_of(x[pixel]), weights, totals_[pixel]);
+    for (int pixel = 0; pixel < kPixels; ++pixel) add(factors, pixel, weights, totals_[pixel]);
   }
 
-  // Pixels of a row of x, `step` apart, zeros beside the image: they add nothing.
+  // Whether the kernel has the row and it lies inside of the image.
+  __device__ bool row_exists(int tap_row) const {
+    const int row = strip_.origin.row + tap_row * a_.strips.window.dilation[0];
+    return tap_row < a_.strips.window.kernel[0] && row >= 0 && row < a_.strips.window.input[0];
+  }
+
+  // Pixels of x under a row of the kernel, `step` apart, zeros where there are none: beside the image they add nothing.
   template <int kCount>
-  __device__ void load_pixels(int row, int column, int step, Values (&x)[kCount]) const {
+  __device__ void load_pixels(int tap_row, int column, int step, Words (&words)[kCount]) const {
+#pragma unroll
+    for (Words& pixel : words)
+#pragma unroll
+      for (Word& word : pixel) word = 0;
+    if (!row_exists(tap_row)) return;
+    const int row = strip_.origin.row + tap_row * a_.strips.window.dilation[0];
     const auto* from = static_cast<const Word*>(a_.x.data) + strip_.origin.image + row * a_.strips.window.row +
                        strip_.channel * a_.x.channel;
-    Word words[kCount][kChannels] = {};
     // Not in the loops, so that all loads are on their way together.
     if (a_.reads_together && strip_.channels == kChannels) {
       for_each_pixel<kCount>(column, step, [&](int i, std::int64_t at) {
@@ -109,10 +184,6 @@ class Depthwise {
           if (channel < strip_.channels) words[i][channel] = from[at + channel * a_.x.channel];
       });
     }
-#pragma unroll
-    for (int i = 0; i < kCount; ++i)
-#pragma unroll
-      for (int channel = 0; channel < kChannels; ++channel) x[i][channel] = value_of(words[i][channel], a_.x.dtype);
   }
   __device__ static float value_of(float x, DType) { return x; }
   __device__ static float value_of(std::uint16_t x, DType dtype) {
@@ -132,10 +203,10 @@ class Depthwise {
   __device__ void load_weights(int tap, Values& weights) const {
     const std::int64_t panel = strip_.channel / PackedLayout::kPanelRows;
     const int row = strip_.channel % PackedLayout::kPanelRows;
-    // Panels are whole, and four of their rows lie together.
-    const uint4 words =
-        *reinterpret_cast<const uint4*>(a_.w.words + (panel * a_.w.taps + tap) * PackedLayout::kPanelRows + row);
-    const std::uint32_t stored[] = {words.x, words.y, words.z, words.w};
+    // Panels are whole, and their rows lie together.
+    const uint2 words =
+        *reinterpret_cast<const uint2*>(a_.w.words + (panel * a_.w.taps + tap) * PackedLayout::kPanelRows + row);
+    const std::uint32_t stored[] = {words.x, words.y};
 #pragma unroll
     for (int i = 0; i < kChannels; ++i) {
       const int code =
@@ -148,39 +219,16 @@ class Depthwise {
     }
   }
 
-  __device__ Factors factors_of(const Values& x) const {
-    Factors factors{};
-#pragma unroll
-    for (int i = 0; i < kChannels; ++i) {
-      if (kTerms == Terms::rounded_products) {
-        factors.product[i] = x[i];
-      } else if (kTerms == Terms::scaled && a_.compute == ComputeMode::int8_asym) {
-        factors.product[i] = numerics::constant_offset(x[i]);
-      } else {
-        const float scale = signed_scale(x[i]);
-        factors.product[i] = scale * scales_[i];
-        factors.offset[i] = scale * a_.largest_code;
-      }
-    }
-    return factors;
-  }
-
-  __device__ float signed_scale(float x) const {
-    const std::uint32_t bits = numerics::magnitude_bits(x);
-    if (bits != 0 && (bits < numerics::kSmallestExactBits || bits >= numerics::kInfinityBits))
-      return numerics::signed_scale(x, a_.mode);
-    return numerics::quotient<numerics::ScalarLanes>(x, -a_.largest_code, a_.reciprocal);
-  }
-
-  __device__ void add(const Factors& factors, const Values& weights, Values& totals) const {
+  template <int kCount>
+  __device__ void add(const Factors<kCount>& factors, int pixel, const Values& weights, Values& totals) const {
 #pragma unroll
     for (int i = 0; i < kChannels; ++i) {
       if constexpr (kTerms == Terms::rounded_products)
-        totals[i] += factors.product[i] * weights[i];
+        totals[i] += factors.product[pixel][i] * weights[i];
       else
-        totals[i] = numerics::fma_once(weights[i], factors.product[i], totals[i]);
+        totals[i] = numerics::fma_once(weights[i], factors.product[pixel][i], totals[i]);
       if constexpr (kTerms == Terms::with_offsets)
-        totals[i] = numerics::add_weight_offset(totals[i], factors.offset[i], offsets_[i]);
+        totals[i] = numerics::add_weight_offset(totals[i], factors.offset[pixel][i], offsets_[i]);
     }
   }
 
@@ -196,13 +244,14 @@ class Depthwise {
   }
 
   const Arguments& a_;
-  const depthwise::Strip strip_;
+  const depthwise::Strip<kChannels> strip_;
   Values scales_, offsets_;
   Values totals_[kPixels] = {};
 };
 
 template <class Word, Terms kTerms, bool kSlides>
 __global__ void __launch_bounds__(depthwise::kThreads, 6) conv2d_depthwise_kernel(const Arguments a) {
+  ptx::let_next_kernel_start();
   Depthwise<Word, kTerms, kSlides>(a).run();
 }
 
@@ -237,21 +286,22 @@ void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& boun
   a.x = problem.x;
   a.y = problem.y;
   const std::int64_t bytes = item_size(problem.x.dtype);
-  a.reads_together = depthwise::reads_together(problem.x, bytes);
+  a.reads_together = depthwise::reads_together<kChannels>(problem.x, bytes);
   a.compute = problem.compute;
   a.mode = activation_mode(problem.compute);
   a.largest_code = static_cast<float>(numerics::activation_highest(a.mode));
   a.reciprocal = 1.0f / a.largest_code;
   const DeviceWindow window =
       device_window(problem.rows, problem.columns, problem.x.image, problem.x.row, problem.x.column);
-  depthwise::for_each_launch(window, problem.batch, problem.groups, problem.y, bounds.results,
-                             [&](const depthwise::Strips& strips, dim3 grid) {
-                               a.strips = strips;
-                               const Kernel kernel = bytes == 2 ? kernel_for<std::uint16_t>(a, strips.slides)
-                                                                : kernel_for<float>(a, strips.slides);
-                               launch("conv2d_depthwise", kernel, {grid, dim3(depthwise::kThreads)},
-                                      static_cast<cudaStream_t>(problem.stream), a);
-                             });
+  depthwise::for_each_launch<kChannels>(window, problem.batch, problem.groups, problem.y, bounds.results,
+                                        [&](const depthwise::Strips& strips, dim3 grid) {
+                                          a.strips = strips;
+                                          const Kernel kernel = bytes == 2 ? kernel_for<std::uint16_t>(a, strips.slides)
+                                                                           : kernel_for<float>(a, strips.slides);
+                                          launch("conv2d_depthwise", kernel,
+                                                 depthwise::launch_shape(grid, problem.device.index),
+                                                 static_cast<cudaStream_t>(problem.stream), a);
+                                        });
 }
 
 }  // namespace qcore

@@ -4,15 +4,16 @@
 
 #include "formats/image_view.h"
 #include "gemm/cuda/window/window.cuh"
+#include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/memory.h"
 
 // How depthwise convolutions are divided: a thread makes kPixels neighboring results of a row, kChannels neighboring
-// channels of each.
+// channels of each, a number of the kernel's.
 namespace qcore::depthwise {
 
 constexpr int kThreads = 128;
-constexpr int kChannels = 4, kPixels = 2;
+constexpr int kPixels = 2;
 constexpr int kSlide = 3;  // the width of windows whose pixels are shared by neighboring results
 
 struct Strips {
@@ -31,6 +32,7 @@ inline bool slides(const DeviceWindow& window) {
 }
 
 // The calling thread's results; nothing if `channels` is 0.
+template <int kChannels>
 struct Strip {
   std::int64_t image;
   int row, column;        // of the first result
@@ -53,9 +55,16 @@ struct Strip {
   }
 };
 
+// How a launch of a kernel that calls let_next_kernel_start() and waits for earlier ones looks.
+inline LaunchShape launch_shape(dim3 grid, int device) {
+  LaunchShape shape{grid, dim3(kThreads)};
+  shape.overlap = compute_capability(device) >= 90;
+  return shape;
+}
+
 // Calls run(strips, grid) until all strips are made, about `most` results at a time. Threads beside each other have
 // neighbors in y's memory.
-template <class Run>
+template <int kChannels, class Run>
 void for_each_launch(const DeviceWindow& window, std::int64_t batch, std::int64_t channels, const ImageView& y,
                      std::int64_t most, const Run& run) {
   constexpr std::int64_t kMaxBlocks = 65535;  // of a grid's second axis
@@ -75,8 +84,9 @@ void for_each_launch(const DeviceWindow& window, std::int64_t batch, std::int64_
   }
 }
 
-// Whether four neighboring channels of a pixel may be read at once, where there are four.
-inline bool reads_together(const ImageView& x, std::int64_t item_size) {
+// Whether kChannels neighboring channels of a pixel may be read at once, where there are as many.
+template <int kChannels>
+bool reads_together(const ImageView& x, std::int64_t item_size) {
   return x.channel == 1 && x.image % kChannels == 0 && x.row % kChannels == 0 && x.column % kChannels == 0 &&
          reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(kChannels * item_size) == 0;
 }

@@ -1,6 +1,6 @@
 #include "gemm/cuda/window/depthwise_strips.cuh"
-#include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/ptx_bytes.cuh"
+#include "runtime/cuda/ptx_launch.cuh"
 #include "static/cuda/kernels.h"
 #include "static/cuda/requantized_channels.cuh"
 
@@ -8,10 +8,9 @@
 namespace qcore {
 namespace {
 
-using depthwise::kChannels;
 using depthwise::kPixels;
 using depthwise::kSlide;
-constexpr int kTapRows = 4;
+constexpr int kChannels = 4, kTapRows = 4;
 
 struct Arguments {
   const std::uint32_t* weights;  // StaticLayer::depthwise: [ceil(Kh / 4), Kw, channels]
@@ -32,6 +31,7 @@ class Depthwise {
 
   __device__ void run() {
     if (strip_.channels == 0) return;
+    ptx::wait_for_earlier_kernels();
     const DeviceWindow& window = a_.strips.window;
     for (int tap_row = 0; tap_row < window.kernel[0]; tap_row += kTapRows) {
       if constexpr (kSlides)
@@ -141,13 +141,14 @@ class Depthwise {
   }
 
   const Arguments& a_;
-  const depthwise::Strip strip_;
+  const depthwise::Strip<kChannels> strip_;
   const std::uint8_t* x_ = nullptr;
   std::int32_t sums_[kPixels][kChannels] = {};
 };
 
 template <bool kSigned, bool kSlides>
 __global__ void __launch_bounds__(depthwise::kThreads, 8) static_depthwise_kernel(const Arguments a) {
+  ptx::let_next_kernel_start();
   Depthwise<kSigned, kSlides>(a).run();
 }
 
@@ -174,20 +175,20 @@ void run_static_depthwise(const StaticProblem& problem, const StaticBounds& boun
   a.weights = reinterpret_cast<const std::uint32_t*>(layer.depthwise);
   a.x = problem.x;
   a.y = problem.y;
-  a.reads_together = depthwise::reads_together(problem.x, 1);
+  a.reads_together = depthwise::reads_together<kChannels>(problem.x, 1);
   a.zero = 0x01010101u * static_cast<std::uint8_t>(layer.options.x.zero_point);
   a.requantization = static_gemm::Requantization(layer);
   const DeviceWindow window =
       device_window(problem.rows, problem.columns, problem.x.image, problem.x.row, problem.x.column);
-  depthwise::for_each_launch(window, problem.batch, layer.shape[0], problem.y, bounds.results,
-                             [&](const depthwise::Strips& strips, dim3 grid) {
-                               a.strips = strips;
-                               const auto kernel = layer.options.x.dtype == DType::i8
-                                                       ? kernel_for<true>(strips.slides)
-                                                       : kernel_for<false>(strips.slides);
-                               launch("static_depthwise", kernel, {grid, dim3(depthwise::kThreads)},
-                                      static_cast<cudaStream_t>(problem.stream), a);
-                             });
+  depthwise::for_each_launch<kChannels>(
+      window, problem.batch, layer.shape[0], problem.y, bounds.results,
+      [&](const depthwise::Strips& strips, dim3 grid) {
+        a.strips = strips;
+        const auto kernel =
+            layer.options.x.dtype == DType::i8 ? kernel_for<true>(strips.slides) : kernel_for<false>(strips.slides);
+        launch("static_depthwise", kernel, depthwise::launch_shape(grid, problem.device.index),
+               static_cast<cudaStream_t>(problem.stream), a);
+      });
 }
 
 }  // namespace qcore
