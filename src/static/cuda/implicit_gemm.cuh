@@ -28,6 +28,7 @@ struct Arguments {
   int results;
   Requantization requantization;
   std::int64_t enough_tiles;
+  bool overlap;  // with the kernel in front of it: see LaunchShape
 
   __host__ __device__ int taps() const { return parts * window.kernel[0] * window.kernel[1]; }
 };

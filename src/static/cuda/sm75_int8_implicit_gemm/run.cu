@@ -6,6 +6,7 @@
 #include "runtime/cuda/cuda_scratch.h"
 #include "runtime/cuda/cuda_warp.cuh"
 #include "runtime/cuda/ptx_bytes.cuh"
+#include "runtime/cuda/ptx_launch.cuh"
 #include "runtime/memory.h"
 #include "static/cuda/implicit_gemm.cuh"
 
@@ -48,7 +49,9 @@ class Gemm {
         first_row_(warp_ / kShape.warps_n * (8 * kTiles)) {}
 
   __device__ void run() {
+    ptx::let_next_kernel_start();
     places_.set(a_, static_cast<int>(blockIdx.y) * kRows);
+    ptx::wait_for_earlier_kernels();
     set_row();
     const int count = a_.taps() * tap_stages_;
     for (int i = 0; i + 1 < kStages; ++i) copy(i, i < count);
@@ -149,11 +152,11 @@ __global__ void __launch_bounds__(shape_of(kSize).threads(), kSize == Size::larg
 template <bool kSignedX, int kChunks, Size kSize>
 void launch_kernel(const Arguments& a, cudaStream_t stream) {
   constexpr sm80_int8_mma::Shape kShape = shape_of(kSize);
-  launch("static_gemm", static_gemm_kernel<kSignedX, kChunks, kSize>,
-         {dim3(static_cast<unsigned>(ceil_div(a.n, kShape.columns())),
-               static_cast<unsigned>(ceil_div(a.results, kShape.rows())), static_cast<unsigned>(a.groups)),
-          dim3(static_cast<unsigned>(kShape.threads())), Gemm<kSignedX, kChunks, kSize>::kSharedBytes},
-         stream, a);
+  LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(a.n, kShape.columns())),
+                         static_cast<unsigned>(ceil_div(a.results, kShape.rows())), static_cast<unsigned>(a.groups)),
+                    dim3(static_cast<unsigned>(kShape.threads())), Gemm<kSignedX, kChunks, kSize>::kSharedBytes};
+  shape.overlap = a.overlap;
+  launch("static_gemm", static_gemm_kernel<kSignedX, kChunks, kSize>, shape, stream, a);
 }
 
 template <bool kSignedX, int kChunks>
@@ -259,6 +262,7 @@ class Run {
     a_.y = problem.y;
     a_.requantization = static_gemm::Requantization(layer_);
     a_.enough_tiles = bounds.enough_tiles;
+    a_.overlap = compute_capability(problem.device.index) >= 90;
   }
 
   void run() {
