@@ -278,6 +278,7 @@ template <int kMode>
 __global__ void __launch_bounds__(kThreads, 4)
     quantize_aligned_kernel(const __grid_constant__ Arguments<std::int8_t> a, int row_shift, int lanes_shift) {
   ptx::let_next_kernel_start();
+  if (a.out.starts_early) ptx::wait_for_earlier_kernels();
   const QuantizedRows<std::int8_t>& out = a.out;
   const int thread = static_cast<int>(threadIdx.x), row_threads = 1 << row_shift, lanes = 1 << lanes_shift;
   const int run = static_cast<int>(blockIdx.x) * row_threads + (thread & (row_threads - 1));
@@ -321,7 +322,7 @@ void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
   LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(runs, 1 << row_shift)),
                          static_cast<unsigned>(thread_blocks < kMaxThreadBlocks ? thread_blocks : kMaxThreadBlocks)),
                     dim3(kThreads)};
-  shape.overlap = a.out.overlap;
+  shape.overlap = a.out.overlap || a.out.starts_early;
   launch("quantize_aligned", kernel, shape, stream, a, row_shift, lanes_shift);
 }
 

@@ -39,6 +39,8 @@ struct QuantizedRows {
   // The kernel may overlap with those in front of it in the stream, which write neither x nor scales nor touch any of
   // this memory: it waits for them before it stores, so that who waits for it waits for them as well.
   bool overlap = false;
+  // The kernel may start while those in front of it run, and waits for them before anything else. Needs 9.0.
+  bool starts_early = false;
   TiledRows
       tiled{};  // with a shift, in the place of every other order; there are no terms then, and no arrays of floats
   PlainRows plain{};  // with data

@@ -43,6 +43,19 @@ __device__ __forceinline__ void cluster_sync() {
 #endif
 }
 
+// Likewise, but of what was written before it only the initial state of barriers is sure to be seen after it.
+__device__ __forceinline__ void cluster_meet() {
+#if defined(__CUDACC__)
+  asm volatile(
+      "fence.mbarrier_init.release.cluster;\n"
+      "barrier.cluster.arrive.relaxed.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+#else
+  cuda_host::cluster_sync();
+#endif
+}
+
 // Reads 16 bytes that lie there in the dynamic shared memory of thread block `rank` of the cluster.
 __device__ __forceinline__ uint4 cluster_load(const void* shared, int rank) {
   uint4 value;
@@ -280,6 +293,17 @@ __device__ __forceinline__ void keep(std::uint32_t (&a)[kCount][4]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3]));
 #else
   (void)a;
+#endif
+}
+
+// Computes values before here, not behind a wait that follows.
+template <int kCount>
+__device__ __forceinline__ void keep(float* values) {
+#if defined(__CUDACC__)
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(values[i]));
+#else
+  (void)values;
 #endif
 }
 

@@ -349,6 +349,7 @@ class Consumer {
 
   __device__ void store() {
     const std::int64_t n = first_column() + 16 * panel_;
+    if (n >= a_.w.n) return;
     const ActivationKind kind = a_.out.activation.kind;
     bool simple = a_.pairs && (kind == ActivationKind::none || kind == ActivationKind::clamp) && n + 16 <= a_.w.n;
     if (kHasOffsets<kOffsets> && simple) {

@@ -13,9 +13,9 @@ namespace qcore::sm90_int8_wgmma {
 
 // Registers of a producing thread. Every thread starts with 168; the sum over the three warpgroups stays the same.
 template <class Rows>
-constexpr int kProducerRegisters = Rows::kWindow ? 88 : 40;
+constexpr int kProducerRegisters = Rows::kWindow ? 56 : 40;
 template <class Rows>
-constexpr int kConsumerRegisters = Rows::kWindow ? 208 : 232;
+constexpr int kConsumerRegisters = Rows::kWindow ? 224 : 232;
 
 // A 16th of an integer that is a multiple of 16 and less than 2^22: as the last bits of a float between 2^19 and 2^20.
 __device__ __forceinline__ float sixteenth(std::int32_t value) {
@@ -44,7 +44,8 @@ class Consumer {
   static constexpr bool kSharesSums = kRows > 128 && !kOneBlockPerRow;
   // Tiles of 128 rows in blocks: while one half is multiplied, the other is promoted. Rows of a matrix have less work
   // around a promotion, so that it pays where a stage has two of them only.
-  static constexpr bool kHalves = kRows == 128 && (Rows::kWindow || kBlocks == 2);
+  static constexpr bool kHalves =
+      (kRows == 128 && (Rows::kWindow || kBlocks == 2)) || (Rows::kWindow && kRows == 64 && kBlocks > 1);
   static constexpr int kParts = kSharesSums || kHalves ? 2 : 1, kPartRows = kRows / kParts;
   using Operand = Weights<kBits, kTimes16>;
   using Sums = std::int32_t[kPartRows / 2];
@@ -120,12 +121,8 @@ class Consumer {
         sum_halves(state, first, first < stages);
       }
     }
-    if constexpr (kInTurns) {
-      if (block_stages_ == 1 && stages > 1) {
-        first = (stages - 2) | 1;
-        sum_in_turns(state, first);
-      }
-    }
+    if constexpr (kInTurns)
+      if (block_stages_ == 1) return sum_in_turns(state, stages);
     blocks_left -= first * kBlocks;
     for (int stage = first, of_block = 0; stage < stages; ++stage) {
       const PipelineState<kStages> here = state;
@@ -157,11 +154,16 @@ class Consumer {
     for (int half = 0; half < (kHalves ? 2 : 1); ++half) call(half);
   }
 
-  // Stages of whole blocks without offsets, `count` of them, behind which there are `more`: a half of the rows is
-  // multiplied while the next stage's weights are loaded, or the product before it is promoted. No product runs across
-  // the loop's end, where the compiler would wait for it.
+  // Stages of whole blocks without offsets, `count` of them, behind which there are `more`: while a half of the rows is
+  // multiplied, the product before it is promoted; with one block in a stage, that of the stage before it too, for
+  // which the registers are too few with several. Whatever a thread loads from shared memory it asks for before it
+  // issues a product, behind which loads wait in a queue. No product runs across the loop's end, where the compiler
+  // would wait for it.
   __device__ __forceinline__ void sum_halves(PipelineState<kStages>& state, int count, bool more) {
-    constexpr int kUnits = 2 * kBlocks;
+    constexpr int kUnits = 2 * kBlocks, kPartSums = kPartRows / 2;
+    constexpr bool kAcrossStages = kBlocks == 1;
+    Terms terms{};  // of the product that is promoted next: at first of none, which adds zeros
+    if constexpr (kAcrossStages) clear(sums_[1]);
 #pragma unroll 1
     for (; count > 0; --count) {
       const PipelineState<kStages> here = state;
@@ -170,23 +172,36 @@ class Consumer {
       // Behind the last stage its own weights are loaded again: with a branch the operands' registers would be free.
       const PipelineState<kStages> next = more || count > 1 ? state : here;
       wait_for(next);
-      issue(weights_[0], stage, 0, sums_[0], false, 0);
       weights_[1].load(pipeline_.stages[next.slot].weights[panel_], group_, quad_, upper_);
+      issue(weights_[0], stage, 0, sums_[0], false, 0);
+      if constexpr (kAcrossStages) promote(terms, sums_[1], kPartSums);
       ptx::keep(weights_[1].a);
-      ptx::product_wait(sums_[0]);
-      ptx::keep(weights_[0].a);
+      finish(sums_[0], kPartSums);
 #pragma unroll
       for (int unit = 1; unit < kUnits; ++unit) {
         const int half = unit % 2, last = 1 - half;
+        terms = Terms(*this, stage, (unit - 1) / 2, last);
         issue(weights_[0], stage, unit / 2, sums_[half], false, half);
-        promote(Terms(*this, stage, (unit - 1) / 2, last), sums_[last], last * kPartRows / 2);
-        ptx::product_wait(sums_[half]);
-        ptx::keep(weights_[0].a);
+        promote(terms, sums_[last], last * kPartSums);
+        finish(sums_[half], last * kPartSums);
       }
-      promote(Terms(*this, stage, kBlocks - 1, 1), sums_[1], kPartRows / 2);
+      terms = Terms(*this, stage, kBlocks - 1, 1);
+      if constexpr (!kAcrossStages) promote(terms, sums_[1], kPartSums);
       release(here);
       weights_[0] = weights_[1];
     }
+    if constexpr (kAcrossStages) promote(terms, sums_[1], kPartSums);
+  }
+  // Waits for a product of weights_[0], when a part of the totals has been promoted: the compiler would do that behind
+  // the wait.
+  __device__ __forceinline__ void finish(Sums& sums, int base) {
+    ptx::keep<kPartRows / 2>(y_ + base);
+    ptx::product_wait(sums);
+    ptx::keep(weights_[0].a);
+  }
+  __device__ __forceinline__ static void clear(Sums& sums) {
+#pragma unroll
+    for (std::int32_t& sum : sums) sum = 0;
   }
 
   __device__ __forceinline__ void sum_parts(PipelineState<kStages>& state, int stages) {
@@ -207,39 +222,47 @@ class Consumer {
     }
   }
 
-  // An odd number of stages of one block each, before the last stage: each product is promoted while the next one runs,
-  // and weights are loaded while the stage before them is multiplied.
+  // Stages of one block each: a product is promoted while the next one runs, and weights are loaded before the stage in
+  // front of them is multiplied.
   __device__ __forceinline__ void sum_in_turns(PipelineState<kStages>& state, int count) {
     PipelineState<kStages> before = state;
-    Terms terms[2];
-    turn_stage<true>(state, before, weights_[0], weights_[1], sums_[0], sums_[1], terms[0], terms[1]);
-    for (; count > 1; count -= 2) {
-      turn_stage<false>(state, before, weights_[1], weights_[0], sums_[1], sums_[0], terms[1], terms[0]);
-      turn_stage<false>(state, before, weights_[0], weights_[1], sums_[0], sums_[1], terms[0], terms[1]);
+    Terms terms[2]{};  // as in sum_halves()
+    clear(sums_[1]);
+    bool begun = false;
+#pragma unroll 1
+    for (; count > 1; count -= 2, begun = true) {
+      turn_stage(state, before, weights_[0], weights_[1], sums_[0], sums_[1], terms[0], terms[1], begun, true);
+      turn_stage(state, before, weights_[1], weights_[0], sums_[1], sums_[0], terms[1], terms[0], true, count > 2);
     }
-    promote(terms[0], sums_[0]);
+    if (count == 1) {
+      turn_stage(state, before, weights_[0], weights_[1], sums_[0], sums_[1], terms[0], terms[1], begun, false);
+      promote(terms[0], sums_[0]);
+    } else {
+      promote(terms[1], sums_[1]);
+      if (!begun) return;
+    }
     add_block_offsets(pipeline_.stages[before.slot], 0);
     release(before);
-    weights_[0] = weights_[1];
   }
-  // Between the product and the end of its wait there is no branch, see add_stage().
-  template <bool kFirst>
+  // `more`: a stage follows. Between the product and the end of its wait there is no branch, see add_stage().
   __device__ __forceinline__ void turn_stage(PipelineState<kStages>& state, PipelineState<kStages>& before,
                                              Operand& weights, Operand& next, Sums& sums, Sums& last, Terms& terms,
-                                             const Terms& last_terms) {
-    const TileStage &stage = pipeline_.stages[state.slot], &earlier = pipeline_.stages[before.slot];
+                                             const Terms& last_terms, bool begun, bool more) {
     const PipelineState<kStages> here = state;
+    const TileStage &stage = pipeline_.stages[here.slot], &earlier = pipeline_.stages[before.slot];
     state.next();
-    wait_for(state);
-    issue(weights, stage, 0, sums, false);
+    const PipelineState<kStages> following = more ? state : here;
+    wait_for(following);
+    next.load(pipeline_.stages[following.slot].weights[panel_], group_, quad_, upper_);
     terms = Terms(*this, stage, 0);
-    next.load(pipeline_.stages[state.slot].weights[panel_], group_, quad_, upper_);
-    if constexpr (!kFirst) promote(last_terms, last);
-    // Without this the compiler decodes the next weights behind the wait and serializes all products.
+    issue(weights, stage, 0, sums, false);
+    promote(last_terms, last);
+    // Without this the compiler decodes the next weights and promotes behind the wait.
     ptx::keep(next.a);
+    ptx::keep<kRows / 2>(y_);
     ptx::product_wait(sums);
     ptx::keep(weights.a);
-    if constexpr (!kFirst) {
+    if (begun) {
       add_block_offsets(earlier, 0);
       release(before);
     }
@@ -285,7 +308,8 @@ class Consumer {
   }
   __device__ __forceinline__ void release(const PipelineState<kStages>& state) {
     __syncwarp();
-    if (releases_) ptx::barrier_arrive(pipeline_.empty[state.slot], lane_);
+    // Under a window every thread block of the cluster waits, so that no register has to say who does.
+    if (Rows::kWindow ? lane_ < a_.cluster.rows : releases_) ptx::barrier_arrive(pipeline_.empty[state.slot], lane_);
   }
 
   __device__ __forceinline__ void wait_for(const PipelineState<kStages>& state) {
@@ -374,8 +398,8 @@ class Consumer {
     });
   }
   __device__ __forceinline__ void store() {
-    ResultStore<Rows, kRows, kOneBlockPerRow>(a_, reinterpret_cast<float*>(&pipeline_ + 1) + panel_ * 256, panel_,
-                                              lane_)
+    ResultStore<Rows, kRows, kOneBlockPerRow || Rows::kWindow>(
+        a_, reinterpret_cast<float*>(&pipeline_ + 1) + panel_ * 256, panel_, lane_)
         .store(Target::of<Rows::kWindow>(a_, tiles_.tile(), kRows),
                [&](int j, float (&y)[2 * kRegisterRows]) { results(j, y); });
   }
@@ -401,6 +425,7 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __gr
   auto* staging = reinterpret_cast<float*>(&ring + 1);
   // The same in all lanes for the compiler too.
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0);
+  ptx::let_next_kernel_start();  // which may quantize the next layer's activations
   if (threadIdx.x == kWarpSize) Fill::prefetch(a);
   if (threadIdx.x == 0) ring.init(Fill::kFullArrivals, kConsumerWarps * (a.cluster.columns + a.cluster.rows - 1));
   // A block of more than a stage's k is promoted after its last one.
@@ -413,7 +438,7 @@ __global__ void __launch_bounds__(kThreads, 1) sm90_int8_wgmma_kernel(const __gr
   }
   // Thread blocks of a cluster copy for each other and arrive at each other's barriers.
   if (a.cluster.columns * a.cluster.rows > 1) {
-    ptx::cluster_sync();
+    ptx::cluster_meet();
   } else {
     if (threadIdx.x == 0) ptx::barriers_are_ready();
     __syncthreads();

@@ -96,7 +96,8 @@ class Tiles {
   __device__ bool valid() const { return tile_ != kNone; }
   template <bool kWarps>
   __device__ void next() {
-    at_ += stride_;
+    // Where no steps are spread, one register less lives across a tile.
+    at_ = (kSpread ? at_ : tile_) + stride_;
     set<kWarps>();
   }
   __device__ Tile tile() const {
@@ -289,15 +290,17 @@ void set_maps(WindowArguments& a) {
                                  from.window.image * channels, from.window.row * channels, channels, kRows, kTapK));
 }
 
-// The warpgroup that fills the ring under a window. A thread announces what is to come and has codes copied, tap after
-// tap; one the weight; a lane of each row copies its parameters, the lanes of a warp those of the weight.
+// The warpgroup that fills the ring under a window. Each of its warps runs alone, every instruction after the other,
+// and the slowest sets the pace, so each has work of its own: a thread announces what is to come and has codes copied,
+// tap after tap; a warp copies the weight and its parameters; others the parameters of some rows per lane.
 template <int kBits, int kBlocks, int kRows, int kCount>
 class WindowProducer {
  public:
   using To = Stage<kBits, kBlocks, kRows>;
   using ToRing = SmemPipeline<To, kCount>;
-  // For each stage: of who announces what is to come, and of all lanes, some of which copy otherwise than in bulk.
-  static constexpr int kFullArrivals = 1 + kWarpgroupWarps * kWarpSize;
+  static constexpr int kRowWarps = kRows < 64 ? 1 : 2, kLaneRows = kRows / (kRowWarps * kWarpSize);
+  // For each stage: of who announces what is to come, and of all lanes that copy otherwise than in bulk.
+  static constexpr int kFullArrivals = 1 + (1 + kRowWarps) * kWarpSize;
 
   __device__ WindowProducer(const WindowArguments& a, ToRing& ring, const Tiles<false>& tiles, int warp,
                             int block_stages)
@@ -310,120 +313,106 @@ class WindowProducer {
 
   __device__ static void prefetch(const WindowArguments& a) { ptx::prefetch_map(a.words), ptx::prefetch_map(a.codes); }
   __device__ __forceinline__ void run() {
-    const bool copies_codes = warp_ == 0 && lane_ == 0, copies_weights = warp_ == 1 && lane_ == 0;
-    const int stages = static_cast<int>(a_.x.tiled.stages);
-    // Weights need nothing that another kernel writes: those of the first tile are on their way before codes are there.
-    int ahead = 0;
-    if (copies_weights && tiles_.valid()) {
-      begin_weights(tiles_.tile().column);
-      for (; ahead < kCount && ahead < stages; ++ahead) copy_weights(ahead, ahead);
-    }
-    ptx::wait_for_earlier_kernels();
-    PipelineState<kCount> state;
-#pragma unroll 1
-    for (; tiles_.valid(); tiles_.template next<false>()) {
-      const Tile tile = tiles_.tile();
-      begin_rows(tile.row);
-      begin_columns(tile.column);
-      begin_weights(tile.column);
-      int blocks_left = static_cast<int>(a_.w.blocks), of_block = 0;
-#pragma unroll 1
-      for (int stage = 0; stage < stages; ++stage) {
-        // Parameters come with the last stage of their block.
-        int blocks = 0;
-        if (++of_block == block_stages_) {
-          of_block = 0;
-          blocks = blocks_left < kBlocks ? blocks_left : kBlocks;
-          blocks_left -= kBlocks;
-        }
-        ptx::barrier_wait(pipeline_.empty[state.slot], state.parity ^ 1u);
-        To& to = pipeline_.stages[state.slot];
-        ptx::Barrier& full = pipeline_.full[state.slot];
-        if (copies_codes) ptx::barrier_expect(full, static_cast<int>(sizeof(To::codes) + sizeof(To::weights)));
-        if (copies_weights && --ahead < 0) copy_weights(state.slot, stage);
-        if (warp_ == kColumnWarp) copy_columns(to, blocks);
-#pragma unroll
-        for (int half = 0; half < kHalves; ++half) {
-          if (copies_codes) copy_codes(&to.codes[half * kRows * kTapK], full);
-          if (warp_ < kRowWarps) copy_rows(to, half, blocks);
-          next_tap();
-        }
-        ptx::barrier_arrive_with_copies(full);
-        state.next();
-      }
+    if (warp_ == 0) {
+      if (lane_ == 0) copy_codes();
+    } else if (warp_ == 1) {
+      copy_weights();
+    } else if (warp_ < kFirstRowWarp + kRowWarps) {
+      copy_rows();
     }
   }
 
  private:
   static constexpr int kHalves = kStageK / kTapK;  // of a stage, each of one tap
-  static constexpr int kRowWarps = kRows / kWarpSize, kColumnWarp = kWarpgroupWarps - 1;
+  static constexpr int kFirstRowWarp = 2;
 
-  __device__ __forceinline__ void begin_rows(int tile_row) {
-    const DeviceWindow& window = a_.gathered.window;
-    const int row = tile_row * kRows + warp_ * kWarpSize + lane_;
-    const ResultPlace place(window, a_.gathered.first, row);
-    image_ = static_cast<int>(place.image - a_.gathered.first_image);
-    if (row < a_.x.rows)
-      origin_.set(window, place, a_.gathered.first_image);
-    else
-      origin_.set_nowhere();
-    tap_row_ = tap_column_ = channel_ = p_ = 0;
-    find();
-  }
-  __device__ __forceinline__ void next_tap() {
-    channel_ += kTapK;
-    if (channel_ < a_.gathered.row_length) return;
-    channel_ = p_ = 0;
-    if (++tap_column_ == a_.gathered.window.kernel[1]) tap_column_ = 0, ++tap_row_;
-    find();
-  }
-  // Behind the last tap there is none.
-  __device__ __forceinline__ bool tap_exists() const { return tap_row_ < a_.gathered.window.kernel[0]; }
-  __device__ __forceinline__ void find() {
-    std::int64_t pixel = 0;
-    const bool found = tap_exists() && origin_.find(a_.gathered.window, tap_row_, tap_column_, pixel);
-    pixel_ = found ? static_cast<int>(pixel) : -1;
-  }
-
-  // By the thread of a tile's first row: behind the last tap there are zeros.
-  __device__ __forceinline__ void copy_codes(char* to, ptx::Barrier& full) const {
-    const DeviceWindow& window = a_.gathered.window;
-    const bool exists = tap_exists();
-    ptx::image_copy(to, a_.codes, {image_, origin_.row, origin_.column}, exists ? tap_row_ * window.dilation[0] : 0,
-                    exists ? tap_column_ * window.dilation[1] : 0, exists ? channel_ : a_.gathered.row_length, full);
-  }
-
-  // The parameters of the row's blocks that end in half a stage, of `blocks` that end in all of it.
-  __device__ __forceinline__ void copy_rows(To& to, int half, int blocks) {
-    constexpr int kHalfBlocks = kBlocks == 1 ? 1 : kBlocks / kHalves;
-    if (blocks == 0 || (kBlocks == 1 && half > 0)) return;
-    const int place = Im2colRows::place(warp_ * kWarpSize + lane_), arrays = a_.x.tiled.arrays;
-    const std::int64_t pixels = a_.gathered.pixels, array_step = a_.gathered.tap_blocks * pixels;
-    const float* from = a_.x.scales + p_ * pixels + (pixel_ < 0 ? 0 : pixel_);
-#pragma unroll
-    for (int i = 0; i < kHalfBlocks; ++i, from += pixels) {
-      float* block = &to.rows[(half * kHalfBlocks + i) * arrays * kRows + place];
-      ptx::copy_async_word(block, from, pixel_ >= 0);
-      if (arrays == 1) continue;
-      ptx::copy_async_word(block + kRows, from + array_step, pixel_ >= 0);
-      ptx::copy_async_word(block + 2 * kRows, from + 2 * array_step, pixel_ >= 0);
+  // Calls begin(tile) and copy(the stage, its number, its barrier, how many blocks end in it: their parameters come
+  // with it).
+  template <class Begin, class Copy>
+  __device__ __forceinline__ void walk(Begin&& begin, Copy&& copy) {
+    PipelineState<kCount> state;
+    const int stages = static_cast<int>(a_.x.tiled.stages), block_stages = block_stages_;
+#pragma unroll 1
+    for (; tiles_.valid(); tiles_.template next<false>()) {
+      begin(tiles_.tile());
+      int blocks_left = static_cast<int>(a_.w.blocks), of_block = 0;
+#pragma unroll 1
+      for (int stage = 0; stage < stages; ++stage) {
+        int blocks = 0;
+        if (++of_block == block_stages) {
+          of_block = 0;
+          blocks = blocks_left < kBlocks ? blocks_left : kBlocks;
+          blocks_left -= kBlocks;
+        }
+        ptx::barrier_wait(pipeline_.empty[state.slot], state.parity ^ 1u);
+        copy(pipeline_.stages[state.slot], stage, pipeline_.full[state.slot], blocks);
+        state.next();
+      }
     }
-    p_ += kHalfBlocks;
+  }
+
+  __device__ __forceinline__ void copy_codes() {
+    const DeviceWindow& window = a_.gathered.window;
+    const int length = a_.gathered.row_length;
+    ptx::ImagePlace first;
+    int tap_row = 0, tap_column = 0, column = 0, channel = 0;  // the tap's place is in pixels
+    bool waits = true;
+    walk(
+        [&](const Tile& tile) {
+          const ResultPlace place(window, a_.gathered.first, tile.row * kRows);
+          first = {static_cast<int>(place.image - a_.gathered.first_image),
+                   place.row * window.stride[0] - window.before[0], place.column * window.stride[1] - window.before[1]};
+          tap_row = tap_column = column = channel = 0;
+          if (waits) ptx::wait_for_earlier_kernels();
+          waits = false;
+        },
+        [&](To& to, int, ptx::Barrier& full, int) {
+          ptx::barrier_expect(full, static_cast<int>(sizeof(To::codes) + sizeof(To::weights)));
+#pragma unroll
+          for (int half = 0; half < kHalves; ++half) {
+            ptx::image_copy(&to.codes[half * kRows * kTapK], a_.codes, first, tap_row, tap_column, channel, full);
+            if ((channel += kTapK) < length) continue;
+            channel = 0;
+            tap_column += window.dilation[1];
+            if (++column < window.kernel[1]) continue;
+            column = tap_column = 0;
+            // Behind the last tap there are zeros.
+            if ((tap_row += window.dilation[0]) == window.kernel[0] * window.dilation[0]) tap_row = 0, channel = length;
+          }
+        });
   }
 
   // Thread blocks of a cluster share out the panels.
-  __device__ __forceinline__ void begin_weights(int tile_column) {
-    share_ = kPanels / a_.cluster.rows * tiles_.row();
-    panel_ = tile_column * kPanels + share_;
+  __device__ __forceinline__ void copy_weights() {
+    constexpr int kStageUnits = To::kPanelBytes / kWeightUnit;
+    const int share = kPanels / a_.cluster.rows, first = share * tiles_.row();
+    const unsigned ranks = tiles_.column_ranks();
+    int panel = 0;
+    const auto copy_words = [&](To& to, int stage, ptx::Barrier& full) {
+      if (ranks & (ranks - 1))
+        ptx::tensor_copy(to.weights[first], a_.words, panel, stage * kStageUnits, full, ranks);
+      else
+        ptx::tensor_copy(to.weights[first], a_.words, panel, stage * kStageUnits, full);
+    };
+    // Weights need nothing that another kernel writes: those of the first tile are on their way before codes are there.
+    int ahead = 0;
+    if (lane_ == 0 && tiles_.valid()) {
+      panel = tiles_.tile().column * kPanels + first;
+      for (; ahead < kCount && ahead < a_.x.tiled.stages; ++ahead)
+        copy_words(pipeline_.stages[ahead], ahead, pipeline_.full[ahead]);
+    }
+    if (a_.w.sums) ptx::wait_for_earlier_kernels();
+    walk(
+        [&](const Tile& tile) {
+          panel = tile.column * kPanels + first;
+          begin_columns(tile.column);
+        },
+        [&](To& to, int stage, ptx::Barrier& full, int blocks) {
+          if (lane_ == 0 && --ahead < 0) copy_words(to, stage, full);
+          copy_columns(to, blocks);
+          ptx::barrier_arrive_with_copies(full);
+        });
   }
-  __device__ __forceinline__ void copy_weights(int slot, int stage) const {
-    char* to = pipeline_.stages[slot].weights[share_];
-    if (a_.cluster.rows > 1)
-      ptx::tensor_copy(to, a_.words, panel_, stage * kStageUnits, pipeline_.full[slot], tiles_.column_ranks());
-    else
-      ptx::tensor_copy(to, a_.words, panel_, stage * kStageUnits, pipeline_.full[slot]);
-  }
-  static constexpr int kStageUnits = To::kPanelBytes / kWeightUnit;
 
   // A lane copies four columns of each block.
   __device__ __forceinline__ void begin_columns(int tile_column) {
@@ -453,14 +442,80 @@ class WindowProducer {
     }
   }
 
+  // A lane has rows of the tile kWarpSize apart: it finds their pixels once per tap.
+  __device__ __forceinline__ void copy_rows() {
+    constexpr int kStepK = kBlocks == 1 ? kStageK : kTapK;  // of one tap, as a block is
+    constexpr int kSteps = kStageK / kStepK, kStepBlocks = kBlocks == 1 ? 1 : kBlocks / kSteps;
+    constexpr int kNowhere = -(1 << 30);  // a result that there is none of
+    const DeviceWindow& window = a_.gathered.window;
+    const int own = (warp_ - kFirstRowWarp) * kLaneRows * kWarpSize + lane_, place = Im2colRows::place(own);
+    const int arrays = a_.x.tiled.arrays;
+    const std::int64_t pixels = a_.gathered.pixels, array_step = a_.gathered.tap_blocks * pixels;
+    int image[kLaneRows], row[kLaneRows], column[kLaneRows], pixel[kLaneRows];  // pixel: -1 outside of the image
+    int channel = 0, tap_column = 0;
+    const float* block = a_.x.scales;
+    const auto find = [&] {
+#pragma unroll
+      for (int i = 0; i < kLaneRows; ++i) {
+        const bool inside = static_cast<unsigned>(row[i]) < static_cast<unsigned>(window.input[0]) &&
+                            static_cast<unsigned>(column[i]) < static_cast<unsigned>(window.input[1]);
+        pixel[i] = inside ? image[i] + row[i] * window.input[1] + column[i] : -1;
+      }
+    };
+    bool waits = true;
+    walk(
+        [&](const Tile& tile) {
+#pragma unroll
+          for (int i = 0; i < kLaneRows; ++i) {
+            const int at = tile.row * kRows + own + i * kWarpSize;
+            const ResultPlace of(window, a_.gathered.first, at);
+            image[i] = static_cast<int>((of.image - a_.gathered.first_image) * window.image);
+            row[i] = at < a_.x.rows ? of.row * window.stride[0] - window.before[0] : kNowhere;
+            column[i] = of.column * window.stride[1] - window.before[1];
+          }
+          channel = tap_column = 0;
+          block = a_.x.scales;
+          find();
+          if (waits) ptx::wait_for_earlier_kernels();
+          waits = false;
+        },
+        [&](To& to, int, ptx::Barrier& full, int blocks) {
+#pragma unroll
+          for (int step = 0; step < kSteps; ++step) {
+            if (blocks > 0) {
+#pragma unroll
+              for (int p = 0; p < kStepBlocks; ++p, block += pixels)
+#pragma unroll
+                for (int i = 0; i < kLaneRows; ++i) {
+                  const float* from = block + (pixel[i] < 0 ? 0 : pixel[i]);
+                  float* target = &to.rows[(step * kStepBlocks + p) * arrays * kRows + place + i * kWarpSize];
+                  ptx::copy_async_word(target, from, pixel[i] >= 0);
+                  if (arrays == 1) continue;
+                  ptx::copy_async_word(target + kRows, from + array_step, pixel[i] >= 0);
+                  ptx::copy_async_word(target + 2 * kRows, from + 2 * array_step, pixel[i] >= 0);
+                }
+            }
+            // Behind the last tap there may be any parameters: no block ends there.
+            if ((channel += kStepK) < a_.gathered.row_length) continue;
+            channel = 0;
+            block = a_.x.scales;
+            const bool same_row = ++tap_column < window.kernel[1];
+            if (!same_row) tap_column = 0;
+#pragma unroll
+            for (int i = 0; i < kLaneRows; ++i) {
+              column[i] += same_row ? window.dilation[1] : (1 - window.kernel[1]) * window.dilation[1];
+              if (!same_row) row[i] += window.dilation[0];
+            }
+            find();
+          }
+          ptx::barrier_arrive_with_copies(full);
+        });
+  }
+
   const WindowArguments& a_;
   ToRing& pipeline_;
   Tiles<false> tiles_;
   int block_stages_, warp_, lane_;
-  int image_, tap_row_, tap_column_, channel_, p_;  // under the tap: the next channel and block
-  WindowOrigin origin_;                             // of the lane's row of the tile
-  int pixel_;                                       // under the tap; -1: none
-  int share_, panel_;                               // what is copied of the weight
   int column_p_;
   const float* columns_[To::kArrays];
 };

@@ -53,6 +53,7 @@ class ResultStore {
   template <class Results>
   __device__ __forceinline__ void store(const Target& to, const Results& results) {
     const std::int64_t n = to.column * std::int64_t{Tuning::kColumns} + 16 * panel_;
+    if (Rows::kWindow && n >= a_.w.n) return;
     const ActivationKind kind = a_.out.activation.kind;
     const bool clamp = kind == ActivationKind::clamp, simple = kind == ActivationKind::none || clamp;
     if (!a_.pairs || !simple || n + 16 > a_.w.n) return store_any(to, n, results);
