@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import qcore
+import qcore.static
 
 torch = pytest.importorskip("torch", reason="the CUDA suite makes its arrays with torch")
 if qcore.info()["cuda"]["device_count"] == 0:
@@ -60,6 +61,49 @@ def test_calls_in_a_row(rows):
     with torch.cuda.graph(graph):
         results = run()
     check_replays(graph, x, results, run)
+
+
+@pytest.mark.parametrize("operator", ["int8", "int8_asym", "float", "static"])
+def test_convolutions_in_a_row(operator):
+    """A kernel may start while the one in front of it runs, but reads its results only when it has ended."""
+    rng = np.random.default_rng(6)
+    layers = []
+    for shape, groups in [((64, 64, 3, 3), 1), ((64, 1, 3, 3), 64), ((64, 64, 1, 1), 1)] * 3:
+        w = rng.standard_normal(shape, np.float32) / np.float32(np.sqrt(np.prod(shape[1:])))
+        padding = shape[2] // 2
+        if operator == "static":
+            layers.append(
+                qcore.static.QConv2d.from_float(1 / 32, 128, w, 1 / 32, 128, padding=padding, groups=groups).to("cuda")
+            )
+            continue
+        weight = qcore.quantize(w, bits=8, block_size=64, method="rtn").to("cuda")
+        layers.append(
+            lambda x, weight=weight, padding=padding, groups=groups: qcore.conv2d(
+                x, weight, padding=padding, groups=groups, compute=operator
+            )
+        )
+    x = torch.randn(2, 64, 40, 40, device="cuda").contiguous(memory_format=torch.channels_last)
+    x = (x * 32 + 128).round().clamp(0, 255).to(torch.uint8) if operator == "static" else x.half()
+
+    def run(apart):
+        results = [x]
+        for layer in layers:
+            results.append(layer(results[-1]))
+            if apart:
+                torch.cuda.synchronize()
+        return results[1:]
+
+    expected = run(True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = run(False)
+    for _ in range(20):
+        for y in results:
+            y.zero_()
+        graph.replay()
+        torch.cuda.synchronize()
+        for y, wanted in zip(results, expected, strict=True):
+            assert torch.equal(y, wanted)
 
 
 def test_streams_that_run_at_the_same_time():
