@@ -48,7 +48,7 @@ struct PackedWeight {
   // to 15, so that a weight is scale * (stored code - z). The magnitudes of finite scales are 0 or from 2^-100 to
   // 2^100.
   bool has_zero_points = false;
-  std::shared_ptr<const void> memory;  // owns all three, which lie in it as storage() says
+  std::shared_ptr<const void> memory;  // owns codes, scales and offsets, which lie as storage() says
 
   // Set for an encoded weight: `codes` then points to planes, and this holds the scales and offsets; `scales` and
   // `offsets` above are null.
