@@ -5,7 +5,7 @@
 #include "numerics/block_product.h"
 #include "numerics/lanes.h"
 #include "numerics/single_block.h"
-#include "runtime/cuda/ptx_launch.cuh"
+#include "runtime/cuda/cuda_device.h"
 
 // Depthwise convolution: every block is one activation, so a thread quantizes what it reads. What of a product is known
 // before its tap is computed once per pixel, as in tile_depthwise.h: sA * sB, or the offset of int8_asym, or x itself;
@@ -54,7 +54,6 @@ class Depthwise {
 
   __device__ void run() {
     if (strip_.channels == 0) return;
-    ptx::wait_for_earlier_kernels();
     const DeviceWindow& window = a_.strips.window;
     if constexpr (kSlides) {
       slide();
@@ -251,7 +250,6 @@ class Depthwise {
 
 template <class Word, Terms kTerms, bool kSlides>
 __global__ void __launch_bounds__(depthwise::kThreads, 6) conv2d_depthwise_kernel(const Arguments a) {
-  ptx::let_next_kernel_start();
   Depthwise<Word, kTerms, kSlides>(a).run();
 }
 
@@ -298,8 +296,7 @@ void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& boun
                                           a.strips = strips;
                                           const Kernel kernel = bytes == 2 ? kernel_for<std::uint16_t>(a, strips.slides)
                                                                            : kernel_for<float>(a, strips.slides);
-                                          launch("conv2d_depthwise", kernel,
-                                                 depthwise::launch_shape(grid, problem.device.index),
+                                          launch("conv2d_depthwise", kernel, {grid, dim3(depthwise::kThreads)},
                                                  static_cast<cudaStream_t>(problem.stream), a);
                                         });
 }

@@ -4,7 +4,6 @@
 
 #include "formats/image_view.h"
 #include "gemm/cuda/window/window.cuh"
-#include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/memory.h"
 
@@ -54,13 +53,6 @@ struct Strip {
     origin.set(strips.window, place, 0);
   }
 };
-
-// How a launch of a kernel that calls let_next_kernel_start() and waits for earlier ones looks.
-inline LaunchShape launch_shape(dim3 grid, int device) {
-  LaunchShape shape{grid, dim3(kThreads)};
-  shape.overlap = compute_capability(device) >= 90;
-  return shape;
-}
 
 // Calls run(strips, grid) until all strips are made, about `most` results at a time. Threads beside each other have
 // neighbors in y's memory.

@@ -1,6 +1,6 @@
 #include "gemm/cuda/window/depthwise_strips.cuh"
+#include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/ptx_bytes.cuh"
-#include "runtime/cuda/ptx_launch.cuh"
 #include "static/cuda/kernels.h"
 #include "static/cuda/requantized_channels.cuh"
 
@@ -31,7 +31,6 @@ class Depthwise {
 
   __device__ void run() {
     if (strip_.channels == 0) return;
-    ptx::wait_for_earlier_kernels();
     const DeviceWindow& window = a_.strips.window;
     for (int tap_row = 0; tap_row < window.kernel[0]; tap_row += kTapRows) {
       if constexpr (kSlides)
@@ -148,7 +147,6 @@ class Depthwise {
 
 template <bool kSigned, bool kSlides>
 __global__ void __launch_bounds__(depthwise::kThreads, 8) static_depthwise_kernel(const Arguments a) {
-  ptx::let_next_kernel_start();
   Depthwise<kSigned, kSlides>(a).run();
 }
 
@@ -180,15 +178,15 @@ void run_static_depthwise(const StaticProblem& problem, const StaticBounds& boun
   a.requantization = static_gemm::Requantization(layer);
   const DeviceWindow window =
       device_window(problem.rows, problem.columns, problem.x.image, problem.x.row, problem.x.column);
-  depthwise::for_each_launch<kChannels>(
-      window, problem.batch, layer.shape[0], problem.y, bounds.results,
-      [&](const depthwise::Strips& strips, dim3 grid) {
-        a.strips = strips;
-        const auto kernel =
-            layer.options.x.dtype == DType::i8 ? kernel_for<true>(strips.slides) : kernel_for<false>(strips.slides);
-        launch("static_depthwise", kernel, depthwise::launch_shape(grid, problem.device.index),
-               static_cast<cudaStream_t>(problem.stream), a);
-      });
+  depthwise::for_each_launch<kChannels>(window, problem.batch, layer.shape[0], problem.y, bounds.results,
+                                        [&](const depthwise::Strips& strips, dim3 grid) {
+                                          a.strips = strips;
+                                          const auto kernel = layer.options.x.dtype == DType::i8
+                                                                  ? kernel_for<true>(strips.slides)
+                                                                  : kernel_for<false>(strips.slides);
+                                          launch("static_depthwise", kernel, {grid, dim3(depthwise::kThreads)},
+                                                 static_cast<cudaStream_t>(problem.stream), a);
+                                        });
 }
 
 }  // namespace qcore
