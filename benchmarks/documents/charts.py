@@ -121,9 +121,9 @@ def linear_cpu() -> Bars:
 
 
 def linear_gpu() -> Bars:
-    """Compare a layer of 4096 x 4096 on an H100 with torch's bfloat16."""
+    """Compare a layer of 4096 x 4096 on an H200 with torch's bfloat16."""
     groups = []
-    for case in results("h100/linear-peers-w4").cases:
+    for case in results("h200/linear-peers-w4").cases:
         if case.name.startswith("4096x4096 ") and case.parameters["M"] in (1, 4, 16, 64, 256, 4096):
             rows = [
                 named(case, "qcore int8 w4 g128"),
@@ -133,7 +133,7 @@ def linear_gpu() -> Bars:
             exact = named(case, "torch bf16").milliseconds
             groups.append((_rows(case), [exact / row.milliseconds for row in rows]))
     return Bars(
-        "A linear layer of 4096 x 4096 on an H100, 4 bits, g = 128",
+        "A linear layer of 4096 x 4096 on an H200, 4 bits, g = 128",
         "speed as a multiple of torch in bfloat16",
         ("qcore, int8", "qcore, float", "fastest of humming and gemlite, float"),
         groups,

@@ -26,11 +26,11 @@ def linear_cpu() -> str:
 
 
 def linear_gpu() -> str:
-    """Make the table of a linear layer on an H100, in microseconds."""
+    """Make the table of a linear layer on an H200, in microseconds."""
     names = ["qcore int8 w4 g128", "qcore float w4 g128", "humming int8 w4 g128", "humming float w4 g128"]
     names += ["gemlite float w4 g128", "torch bf16"]
     rows = []
-    for case in results("h100/linear-peers-w4").cases:
+    for case in results("h200/linear-peers-w4").cases:
         if case.name.startswith("4096x4096 ") and case.parameters["M"] in (1, 4, 16, 64, 256, 4096):
             rows.append([str(case.parameters["M"]), *(digits(1e3 * named(case, name).milliseconds) for name in names)])
     headings = ["rows", "qcore int8", "qcore float", "humming int8", "humming float", "gemlite float", "torch bf16"]
@@ -117,7 +117,7 @@ def others_gpu() -> str:
     for case, problem in _chosen("h100/lut", {"silu float32 16777216": _LUT["silu fp32 16777216"]}):
         rows.append(_compared("`lut`, H100", problem, named(case, "qcore"), named(case, "torch"), 1e3))
     sizes = {"batch 1": "shape of an 8B Llama, 1 row", "batch 32": "shape of an 8B Llama, 32 rows"}
-    for case, problem in _chosen("h100/decoder", sizes):
+    for case, problem in _chosen("h200/decoder", sizes):
         best = next(row for row in case.rows if row.ours)
-        rows.append(_compared("step of a decoder, H100", problem, best, named(case, "torch bfloat16"), 1e3))
+        rows.append(_compared("step of a decoder, H200", problem, best, named(case, "torch bfloat16"), 1e3))
     return table(_HEADINGS, rows)
