@@ -7,8 +7,12 @@ from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from qcore import _core
+
+CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
+"""The name of the cache among the arguments and the results of a model, which transformers 5.24 has changed."""
 
 KV_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.int8}
 _FIRST_CAPACITY = 64
@@ -208,18 +212,18 @@ def quantize_heads(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def unsupported_reason(cache: Any, layers: int) -> str:
     """Return why the keys and values of a cache cannot be kept in :class:`KvLayer` objects; empty if they can."""
     if type(cache) is not DynamicCache:
-        return f"past_key_values is a {type(cache).__name__}, expected a DynamicCache"
+        return f"{CACHE} is a {type(cache).__name__}, expected a DynamicCache"
     if cache.offloading:
-        return "past_key_values is offloaded"
+        return f"{CACHE} is offloaded"
     if len(cache.layers) not in (0, layers):
-        return f"past_key_values has {len(cache.layers)} layers, expected {layers}"
+        return f"{CACHE} has {len(cache.layers)} layers, expected {layers}"
     for layer in cache.layers:
         if type(layer) is KvLayer:
             continue
         if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
-            return f"past_key_values has a {type(layer).__name__}, expected a DynamicLayer"
+            return f"{CACHE} has a {type(layer).__name__}, expected a DynamicLayer"
         if layer.is_initialized and layer.keys.shape[-2] != layer.get_seq_length():
-            return "past_key_values has lost tokens before its sliding window"
+            return f"{CACHE} has lost tokens before its sliding window"
     return ""
 
 

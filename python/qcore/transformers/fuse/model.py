@@ -41,7 +41,8 @@ _KNOWN = {
     "input_ids",
     "attention_mask",
     "position_ids",
-    "past_key_values",
+    "past_key_values",  # which 5.24 still takes beside the new name
+    kv.CACHE,
     "inputs_embeds",
     "labels",
     "use_cache",
@@ -49,6 +50,12 @@ _KNOWN = {
     "num_items_in_batch",
 }
 _classes: dict[type, type] = {}
+
+
+def _cache_of(arguments: dict[str, Any]) -> Any:
+    """Return the cache that a call is given, by its name or by the one before 5.24."""
+    cache = arguments.get(kv.CACHE)
+    return arguments.get("past_key_values") if cache is None else cache
 
 
 class LayerByLayerWarning(UserWarning):
@@ -105,7 +112,7 @@ class FusedMixin:
         if torch.is_grad_enabled() and hidden.requires_grad and arguments.get("inputs_embeds") is not None:
             return "inputs_embeds requires gradients"
         batch, tokens, _ = hidden.shape
-        cache = arguments.get("past_key_values")
+        cache = _cache_of(arguments)
         use_cache = arguments.get("use_cache")
         if use_cache is None:
             use_cache = self.config.use_cache
@@ -144,7 +151,7 @@ class FusedMixin:
             more = {key: arguments[key] for key in ("num_items_in_batch",) if arguments.get(key) is not None}
             vocabulary = self.config.get_text_config().vocab_size
             loss = model.loss_function(logits=logits, labels=labels, vocab_size=vocabulary, **more)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache)
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **{kv.CACHE: cache})
 
     def _qcore_unsupported(self, stack: FusedStack, arguments: dict[str, Any]) -> str:
         """Return what only the unfused computation supports in a call; an empty string if there is nothing."""
@@ -170,14 +177,16 @@ class FusedMixin:
             or positions.shape[0] not in (1, given.shape[0])
         ):
             return f"position_ids is {list(positions.shape)}, expected [B, T] or [1, T]"
-        cache = arguments.get("past_key_values")
+        if len({name for name in (kv.CACHE, "past_key_values") if arguments.get(name) is not None}) > 1:
+            return f"the call has both {kv.CACHE} and past_key_values"
+        cache = _cache_of(arguments)
         if cache is not None and (reason := kv.unsupported_reason(cache, len(stack.layers))):
             return reason
         if cache is not None and cache.get_seq_length():
             layer = cache.layers[0]
             held = layer.batch_size if type(layer) is kv.KvLayer else layer.keys.shape[0]
             if held != given.shape[0]:
-                return f"past_key_values has {held} sequences, the call {given.shape[0]}"
+                return f"{kv.CACHE} has {held} sequences, the call {given.shape[0]}"
         return "" if stack.is_intact() else "a layer was exchanged after fuse_"
 
     def _update_model_kwargs_for_generation(

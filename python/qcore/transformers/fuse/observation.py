@@ -20,6 +20,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from qcore.transformers.fuse.structure import StackParts, error
+from qcore.transformers.kv_cache import CACHE
 
 _KEY = "qcore_observation"
 _SHORT = 7
@@ -97,7 +98,7 @@ def observe(model: Any, parts: StackParts) -> None:
     cache = Cache(layers=[_PastLayer(past) for _ in parts.layers])
     try:
         with _attention_function(model, parts, attention, mask_of), torch.no_grad():
-            logits = model(torch.tensor([[1]], device=parts.device), past_key_values=cache, use_cache=True).logits
+            logits = model(torch.tensor([[1]], device=parts.device), use_cache=True, **{CACHE: cache}).logits
     finally:
         for handle in handles:
             handle.remove()

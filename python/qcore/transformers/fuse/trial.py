@@ -10,7 +10,7 @@ from transformers.cache_utils import DynamicCache
 
 from qcore.transformers.fuse.stack import DTYPE_NAMES, Stack
 from qcore.transformers.fuse.structure import StackParts, error
-from qcore.transformers.kv_cache import KvLayer
+from qcore.transformers.kv_cache import CACHE, KvLayer
 
 _TOKENS = 9
 _PADDING = (0, 3)
@@ -69,9 +69,9 @@ def record(model: Any, parts: StackParts) -> Trial:
                     trial.tokens[:, part],
                     attention_mask=trial.mask[:, : part.stop],
                     position_ids=trial.positions[:, part],
-                    past_key_values=cache,
                     use_cache=True,
                     logits_to_keep=1,
+                    **{CACHE: cache},
                 )
             trial.logits.append(output.logits)
     finally:

@@ -23,6 +23,7 @@ from qcore.transformers.fuse import stack as fuse_stack
 from qcore.transformers.fuse import structure as fuse_structure
 from qcore.transformers.fuse import weights as fuse_weights
 from qcore.transformers.fuse.weights import JointLinear, RowsLinear
+from qcore.transformers.kv_cache import CACHE
 
 
 @pytest.mark.parametrize("name", tiny_models.CONFIGS)
@@ -103,7 +104,8 @@ def test_native_stack_does_what_its_oracle_does(name, dtype, kv_cache, monkeypat
         assert relative(got, expected) < limit
 
 
-def test_prompts_longer_than_the_window_and_in_pieces():
+@pytest.mark.parametrize("name", sorted({CACHE, "past_key_values"}))
+def test_prompts_longer_than_the_window_and_in_pieces(name):
     model = tiny_models.make("gemma3", compute="float")
     ids = prompt(1)["input_ids"].repeat(1, 3)
     with torch.no_grad():
@@ -112,7 +114,7 @@ def test_prompts_longer_than_the_window_and_in_pieces():
         whole = model(ids).logits
         cache, pieces = DynamicCache(), []
         for begin, end in ((0, 5), (5, 6), (6, 30), (30, 42)):
-            pieces.append(model(ids[:, begin:end], past_key_values=cache).logits)
+            pieces.append(model(ids[:, begin:end], **{name: cache}).logits)
     assert relative(whole, expected) < 2e-6
     assert relative(torch.cat(pieces, 1), expected) < 2e-6
 
