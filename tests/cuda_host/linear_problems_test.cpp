@@ -205,7 +205,7 @@ TEST(LinearOnTheMachine, ErrorsLeaveNothingBehind) {
   }
 }
 
-// Of a weight whose other blocks have zero points, one has the given scale and offset.
+// Makes a weight of which one block has this scale and offset and all others have zero points, and looks for these.
 bool are_zero_points(float scale, float offset, int bits = 4, DType dtype = DType::f32) {
   const std::vector<std::int8_t> codes(3 * 64, 1);
   std::vector<float> scales{0.5f, 0.0f, 0.25f, -0.125f, scale, 3.0f}, offsets{4.0f, 0.0f, -1.75f, 0.25f, offset, 0.0f};

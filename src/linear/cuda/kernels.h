@@ -28,8 +28,8 @@ using LinearKernel = void(const LinearProblem&, const ScratchBounds&);
 
 // Calls a kernel that reads plain weights. An encoded weight is expanded first, in bands of columns that fit in
 // bounds.expanded_bytes; such a kernel sees the layout of the plain weight in its unsupported_reason(). Codes of 4 bits
-// that already lie as plain ones do are read where they are. `extended`: the kernel supports
-// LinearProblem's follows_expansion and, for weights with offsets, counts_from_zero.
+// that already lie as plain ones do are read where they are. `extended`: the kernel waits for
+// the weight, so that what is in front of it may overlap, and takes weights with offsets that have counts_from_zero.
 void run_expanded(const LinearProblem& problem, const ScratchBounds& bounds, LinearKernel* run, bool extended = false);
 
 // Rows that one pass takes, with so many codes in each.

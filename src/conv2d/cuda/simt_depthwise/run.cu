@@ -28,13 +28,16 @@ struct Arguments {
   depthwise::Strips strips;
 };
 
-// Out of line, for a value that quotient() does not take: a copy for each value would be most of the kernel.
-__device__ __attribute__((noinline)) float signed_scale(float x, int mode) { return numerics::signed_scale(x, mode); }
-__device__ float inexact_scale(float x, const Arguments& a) {
+// Whether quotient() gives the value's scale.
+__device__ bool has_exact_quotient(float x) {
   const std::uint32_t bits = numerics::magnitude_bits(x);
-  if (bits != 0 && (bits < numerics::kSmallestExactBits || bits >= numerics::kInfinityBits))
-    return signed_scale(x, a.mode);
-  return numerics::quotient<numerics::ScalarLanes>(x, -a.largest_code, a.reciprocal);
+  return bits == 0 || (bits >= numerics::kSmallestExactBits && bits < numerics::kInfinityBits);
+}
+// Out of line: a copy for each value would be most of the kernel.
+__device__ __attribute__((noinline)) float signed_scale(float x, int mode) { return numerics::signed_scale(x, mode); }
+__device__ float any_scale(float x, const Arguments& a) {
+  return has_exact_quotient(x) ? numerics::quotient<numerics::ScalarLanes>(x, -a.largest_code, a.reciprocal)
+                               : signed_scale(x, a.mode);
 }
 
 // Terms that a tap adds beside the product of factor and weight.
@@ -70,7 +73,7 @@ class Depthwise {
   using Values = float[kChannels];
   using Words = Word[kChannels];
 
-  // What pixels are multiplied by.
+  // Numbers made of pixels, by which a weight and its offset are multiplied.
   template <int kCount>
   struct Factors {
     Values product[kCount], offset[kCount];
@@ -83,8 +86,7 @@ class Depthwise {
 #pragma unroll
         for (int channel = 0; channel < kChannels; ++channel) {
           x[i][channel] = value_of(words[i][channel], of.a_.x.dtype);
-          const std::uint32_t bits = numerics::magnitude_bits(x[i][channel]);
-          exact = exact && (bits == 0 || (bits >= numerics::kSmallestExactBits && bits < numerics::kInfinityBits));
+          exact = exact && has_exact_quotient(x[i][channel]);
         }
       const bool asymmetric = of.a_.compute == ComputeMode::int8_asym;
 #pragma unroll
@@ -108,7 +110,7 @@ class Depthwise {
         for (int i = 0; i < kCount; ++i)
 #pragma unroll
           for (int channel = 0; channel < kChannels; ++channel) {
-            const float scale = inexact_scale(x[i][channel], of.a_);
+            const float scale = any_scale(x[i][channel], of.a_);
             product[i][channel] = scale * of.scales_[channel];
             offset[i][channel] = scale * of.a_.largest_code;
           }

@@ -46,6 +46,7 @@ struct Arguments {
   Window window;
   DeviceWeight w;
   bool has_zero_points;  // see PackedWeight: row_sums are not needed
+  bool new_weight;       // the kernel right in front of this one writes the weight, so that they must not overlap
   DeviceOutput out;
   bool pairs;                   // y has one leading axis, and two neighboring outputs of a row are one aligned store
   int parts;                    // of a tile: 1, 2 or 4; see parts_fit()

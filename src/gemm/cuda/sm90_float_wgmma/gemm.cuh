@@ -516,7 +516,7 @@ void launch_kernel(const Arguments& a, cudaStream_t stream) {
   Arguments launched = a;
   launched.tiles = launched.whole_tiles =
       static_cast<unsigned>(ceil_div(a.w.n, Tuning::kColumns) * ceil_div(a.rows, S::TileStage::kRows));
-  LaunchShape shape{dim3(launched.tiles), dim3(kThreads<kParts>), S::kSharedBytes, dim3(1), true};
+  LaunchShape shape{dim3(launched.tiles), dim3(kThreads<kParts>), S::kSharedBytes, dim3(1), !a.new_weight};
   if (a.spread > 0) {
     shape.grid = dim3(static_cast<unsigned>(a.spread));
     launched.whole_tiles = whole_tiles(launched.tiles, shape.grid.x);

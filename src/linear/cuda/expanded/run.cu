@@ -28,7 +28,7 @@ void run_expanded(const LinearProblem& problem, const ScratchBounds& bounds, Lin
     LinearProblem part = problem;
     part.weight = &band.plain();
     part.counts_from_zero = band.counts_from_zero();
-    part.follows_expansion = extended && compute_capability(problem.device.index) >= 90;
+    part.follows_expansion = compute_capability(problem.device.index) >= 90;
     part.y.data =
         static_cast<const char*>(problem.y.data) + first * kRows * problem.y.column_stride * item_size(problem.y.dtype);
     if (problem.bias.rank) {

@@ -66,6 +66,7 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
   sm90_float_wgmma::Arguments arguments{};
   arguments.w = w;
   arguments.has_zero_points = w.offsets && !needs_sums;
+  arguments.new_weight = problem.follows_expansion && !needs_sums;
   arguments.dtype = problem.x.dtype;
   arguments.out = device_output(problem);
   arguments.pairs = problem.y.leading == 1 && columns_lie_together(problem.y, 2);

@@ -88,7 +88,8 @@ void run_sm90_int8_wgmma(const LinearProblem& problem, const ScratchBounds& boun
                                  w.blocks,       padded};
     const auto order = w.bits == 4 ? TiledRows::Order::nibbles : TiledRows::Order::bytes;
     x.tiled = {shift, arrays, order, stages, scratch[parameters]};
-    x.starts_early = true;
+    // The product asks for the weight and its sums before it waits: what writes these has to have ended by then.
+    x.starts_early = !activation_offsets && !problem.follows_expansion;
     quantize_activations(problem.x, problem.scales, row, w.k, w.block_size, problem.compute, x, stream);
     const std::int64_t columns = ceil_div(w.n, Tuning::kColumns), tile_rows = ceil_div(x.rows, tile);
     sm90_int8_wgmma::RowArguments arguments{};
