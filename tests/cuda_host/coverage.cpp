@@ -66,6 +66,7 @@ constexpr Listed kKernels[] = {
     {"quantize_activations", 2},
     {"quantize_aligned", 2},
     {"quantize_columns", 1},
+    {"quantize_dense", 2},
     {"quantize_long", 6},
     {"recurrent_codes", 1},
     {"recurrent_input", 8},

@@ -226,6 +226,9 @@ TEST(Pieces, QuantizeAlignedRows) {
       {5, 240, 48},                                                // idle lanes in each group
       {3, 1040, 80},                                               //
       {3, 512, 512},                                               // a warp
+      {5, 256, 32},                                                // whole blocks of a power of two, for one lane,
+      {70, 384, 64},                                               // for two in a row of six,
+      {300, 128, 128},                                             // for four, in several thread blocks
       {4, 1072, 528},                                              // a thread block, and a last block of one run
       {2, 2048, 4096},                                             // a block longer than the row
       {1, kThreadBlockValues, kThreadBlockValues},                 // each thread one run
@@ -255,9 +258,9 @@ TEST(Pieces, QuantizeAlignedRows) {
         check_rows<std::int8_t>(values, rows);
       }
       for (const auto order : {TiledRows::Order::bytes, TiledRows::Order::nibbles}) {
-        if (block_size < k) continue;
+        if (block_size < k && k % TiledRows::kStageK) continue;
         Rows tiled{m, k, block_size, mode, DType::bf16};
-        tiled.padded = round_up(k, TiledRows::kStageK);
+        tiled.padded = block_size < k ? block_size : round_up(k, TiledRows::kStageK);
         tiled.tiled.shift = 5;
         tiled.tiled.order = order;
         check_rows<std::int8_t>(values, tiled);

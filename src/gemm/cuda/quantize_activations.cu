@@ -2,7 +2,7 @@
 #include "formats/element.h"
 #include "formats/row_stride.h"
 #include "gemm/cuda/quantize_activations.cuh"
-#include "gemm/cuda/stored_run.cuh"
+#include "gemm/cuda/quantized_block.cuh"
 #include "numerics/activation_block.h"
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
@@ -14,157 +14,9 @@
 namespace qcore {
 namespace {
 
-using numerics::BlockScale;
+using namespace quantization;
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarpSize;
-
-template <class Code>
-struct Arguments {
-  RowView x;
-  ActivationScales scales;
-  std::int64_t first_row, k, block_size;
-  int mode;
-  QuantizedRows<Code> out;
-
-  __host__ __device__ bool per_row() const { return scales.source == ActivationScales::Source::per_row; }
-};
-
-// Rows whose leading axes don't merge into one, by divisions of 64 bits: out of line, because a copy of them at each
-// use would be most of a kernel's instructions, which take time to fetch.
-__device__ __attribute__((noinline)) std::int64_t uneven_row_offset(const RowView& view, std::int64_t row) {
-  return view.row_offset(row);
-}
-__device__ __forceinline__ std::int64_t row_offset(const RowView& view, std::int64_t row) {
-  if (view.leading > 1) return uneven_row_offset(view, row);
-  return view.leading ? row * view.strides[0] : 0;
-}
-
-// A value of x, or a code that it holds.
-__device__ __forceinline__ float load_value(const RowView& x, std::int64_t at) {
-  return x.dtype == DType::i8 || x.dtype == DType::i16 ? static_cast<float>(load_code(x.data, x.dtype, at))
-                                                       : load_float(x.data, x.dtype, at);
-}
-
-// A block's largest 8-bit sum fits in int32 wherever its products do; 16-bit codes may exceed it.
-template <class Code>
-struct SumOf {
-  using Type = std::int32_t;
-};
-template <>
-struct SumOf<std::int16_t> {
-  using Type = long long;
-};
-
-// Statistics from which a block's parameters are computed.
-struct Extremes {
-  std::uint32_t magnitude = 0;
-  float lo = numerics::kFloatMax, hi = -numerics::kFloatMax;
-
-  __device__ __forceinline__ void add(float value) {
-    const std::uint32_t bits = numerics::magnitude_bits(value);
-    magnitude = bits > magnitude ? bits : magnitude;
-    lo = value < lo ? value : lo;
-    hi = value > hi ? value : hi;
-  }
-  // Values first, first + step .. of a block of x that begins there.
-  template <class Code>
-  __device__ __forceinline__ void add(const Arguments<Code>& a, std::int64_t begin, std::int64_t length, int first,
-                                      int step) {
-    for (std::int64_t i = first; i < length; i += step) add(load_value(a.x, begin + i * a.x.column_stride));
-  }
-  __device__ BlockScale scale(int mode) const { return numerics::activation_scale(mode, lo, hi, magnitude); }
-};
-
-// A block's scale, how its values become codes, and its offset, which codes that x holds have without being shifted.
-struct BlockTerms {
-  BlockScale block;
-  float offset;
-
-  __device__ __forceinline__ explicit BlockTerms(const BlockScale& of) : block(of), offset(of.offset) {}
-  template <class Code>
-  __device__ BlockTerms(const Arguments<Code>& a, std::int64_t row, std::int64_t p, const Extremes& of) {
-    if (a.mode != numerics::kActivationCodes) {
-      block = numerics::activation_scale(a.mode, of.lo, of.hi, of.magnitude, a.scales.fixed);
-      offset = block.offset;
-      return;
-    }
-    const auto parameter = [&](const RowView& from) {
-      const std::int64_t column = p / a.scales.blocks_per_scale;
-      return static_cast<const float*>(from.data)[row_offset(from, a.first_row + row) + column * from.column_stride];
-    };
-    block = {parameter(a.scales.scales), 1.0f, 0.0f};
-    offset = a.scales.offsets.data ? parameter(a.scales.offsets) : 0.0f;
-  }
-};
-
-// Extremes of values, the same in every lane.
-template <class Code>
-__device__ Extremes warp_extremes(const Arguments<Code>& a, std::int64_t begin, std::int64_t length, int lane) {
-  Extremes of;
-  if (a.mode == numerics::kActivationCodes) return of;
-  of.add(a, begin, length, lane, kWarpSize);
-  of.magnitude = warp_max(of.magnitude);
-  if (a.mode == numerics::kActivationInt8Asym) {
-    of.lo = warp_min(of.lo);
-    of.hi = warp_max(of.hi);
-  }
-  return of;
-}
-
-// `row` is its place, here and below.
-template <class Code>
-__device__ std::int64_t code_at(const QuantizedRows<Code>& out, std::int64_t row, std::int64_t p, std::int64_t i) {
-  if (out.plain.codes.data)
-    return row_offset(out.plain.codes, row) + (p * out.padded_block + i) * out.plain.codes.column_stride;
-  if (out.tiled.shift) return out.tiled.code(row, p * out.padded_block + i);
-  const bool nibbles = out.tiled.order == TiledRows::Order::nibbles;
-  return (row * out.blocks + p) * out.padded_block + (nibbles ? TiledRows::nibble_order(static_cast<int>(i)) : i);
-}
-
-template <class Code, class Sum>
-__device__ void store_terms(const QuantizedRows<Code>& out, std::int64_t row, std::int64_t p, const BlockTerms& terms,
-                            Sum sum) {
-  const float scale = terms.block.scale;
-  if (out.plain.codes.data) {
-    const auto store = [&](const RowView& to, float value) {
-      static_cast<float*>(const_cast<void*>(to.data))[row_offset(to, row) + p * to.column_stride] = value;
-    };
-    store(out.plain.scales, scale);
-    if (out.plain.offsets.data) store(out.plain.offsets, terms.offset);
-    return;
-  }
-  const float scaled_sum = scale * static_cast<float>(sum);
-  if (out.tiled.shift) {
-    float* parameters = out.tiled.parameters + out.tiled.parameter(row, p, out.blocks, 0);
-    parameters[0] = scale;
-    if (out.tiled.arrays > 1) {
-      parameters[out.tiled.rows()] = scaled_sum;
-      if (out.tiled.arrays > 2) parameters[2 * out.tiled.rows()] = terms.offset;
-    }
-    return;
-  }
-  const std::int64_t at = p * out.rows + row;
-  if (out.terms) {
-    out.terms[at] = {scale, static_cast<std::int32_t>(-out.zero_code * sum), scaled_sum, terms.offset};
-    return;
-  }
-  out.scales[at] = scale;
-  if (out.scaled_sums) out.scaled_sums[at] = scaled_sum;
-  if (out.offsets) out.offsets[at] = terms.offset;
-}
-
-// Codes first .. first + kRun - 1 of a block.
-__device__ __forceinline__ void store_run(const QuantizedRows<std::int8_t>& out, std::int64_t row, std::int64_t p,
-                                          std::int64_t first, const std::uint32_t (&words)[kRun / 4]) {
-  const std::int64_t at = code_at(out, row, p, first);
-  if (out.tiled.order == TiledRows::Order::nibbles) {
-    *reinterpret_cast<uint2*>(out.codes + at) = {words[0], words[2]};
-    // nibble_order(first + 4), and units of 16 bytes are exclusive-or'ed where rows are tiled.
-    *reinterpret_cast<uint2*>(out.codes + (at ^ 16)) = {words[1], words[3]};
-  } else {
-    *reinterpret_cast<uint4*>(out.codes + at) = {words[0], words[1], words[2], words[3]};
-  }
-}
 
 // One warp per row and block, or per row if that has one scale. The second pass over the values finds them in the L1
 // cache.
@@ -204,19 +56,6 @@ constexpr std::int64_t kMaxThreadBlocks = 65535;  // of a grid's second axis
 constexpr std::int64_t kWarpValues = kRun * kWarpSize;
 constexpr std::int64_t kMaxAlignedRow = std::int64_t{1} << 34;  // runs are counted by ints
 
-// Adds a run whose largest magnitude is known. Only codes with offsets need the range.
-template <int kMode>
-__device__ __forceinline__ void add_run(Extremes& of, const float (&values)[kRun], std::uint32_t magnitude) {
-  of.magnitude = magnitude > of.magnitude ? magnitude : of.magnitude;
-  if constexpr (kMode == numerics::kActivationInt8Asym) {
-#pragma unroll
-    for (const float value : values) {
-      of.lo = value < of.lo ? value : of.lo;
-      of.hi = value > of.hi ? value : of.hi;
-    }
-  }
-}
-
 // Kernels know the mode, unless x holds codes or has a given scale, which take no range.
 template <int kMode>
 __device__ __forceinline__ BlockTerms terms_of(const Arguments<std::int8_t>& a, std::int64_t row, std::int64_t p,
@@ -227,48 +66,91 @@ __device__ __forceinline__ BlockTerms terms_of(const Arguments<std::int8_t>& a, 
   return BlockTerms(a, row, p, magnitude);
 }
 
-// Returns the sum of the codes, four of which are in a word.
+// Rows of 16-bit values whose blocks are whole, each of a power of two of runs: most calls. A thread takes kDenseRuns
+// runs of a block, which have those of the block's other lanes between them, and no more: what only some calls need,
+// and a loop, would double its instructions and registers.
+constexpr int kDenseRuns = 2;
+
 template <int kMode>
-__device__ __forceinline__ std::int32_t encode_run(const float (&values)[kRun], const BlockScale& scale,
-                                                   std::uint32_t (&words)[kRun / 4]) {
-  std::int32_t sum = 0;
+class DenseRows {
+ public:
+  __device__ __forceinline__ DenseRows(const Arguments<std::int8_t>& a, int row_shift, int lanes_shift)
+      : a_(a), lanes_(1 << lanes_shift) {
+    const int thread = static_cast<int>(threadIdx.x), row_threads = 1 << row_shift;
+    const int lane = static_cast<int>(blockIdx.x) * row_threads + (thread & (row_threads - 1));
+    p_ = lane >> lanes_shift;
+    lane_ = lane & (lanes_ - 1);
+    row_ = static_cast<int>(blockIdx.y) * (kThreads >> row_shift) + (thread >> row_shift);
+    exists_ = p_ < static_cast<int>(a.out.blocks) && row_ < static_cast<int>(a.out.rows);
+  }
+
+  __device__ __forceinline__ void run() const {
+    const int k = p_ * static_cast<int>(a_.out.padded_block) + kRun * lane_;
+    const auto* from = static_cast<const std::uint16_t*>(a_.x.data) + ((a_.first_row + row_) * a_.x.strides[0] + k);
+    uint4 units[2 * kDenseRuns] = {};
+    if (exists_) {
 #pragma unroll
-  for (int word = 0; word < kRun / 4; ++word) {
-    std::uint32_t codes[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float value = values[4 * word + i];
-      if constexpr (kMode == numerics::kActivationInt8)
-        codes[i] = numerics::encode_symmetric(value, scale);
-      else
-        codes[i] = static_cast<std::uint32_t>(numerics::activation_code(value, scale, kMode));
+      for (int i = 0; i < 2 * kDenseRuns; ++i)
+        units[i] = reinterpret_cast<const uint4*>(from + i / 2 * kRun * lanes_)[i % 2];
     }
-    words[word] = ptx::lowest_bytes(codes[0], codes[1], codes[2], codes[3]);
-    sum = ptx::add_signed_bytes(words[word], sum);
+    a_.x.dtype == DType::f16 ? encode<DType::f16>(units) : encode<DType::bf16>(units);
   }
-  return sum;
-}
 
-// Over the `lanes` lanes that share a block, a power of two.
-template <class T, class Combine>
-__device__ __forceinline__ T group_reduce(T value, int lanes, Combine combine) {
-  for (int distance = lanes / 2; distance > 0; distance /= 2)
-    value = combine(value, __shfl_xor_sync(kAllLanes, value, distance));
-  return value;
-}
+ private:
+  template <DType dtype>
+  __device__ __forceinline__ void encode(const uint4 (&units)[2 * kDenseRuns]) const {
+    const QuantizedRows<std::int8_t>& out = a_.out;
+    std::uint32_t words[4 * 2 * kDenseRuns];
+#pragma unroll
+    for (int i = 0; i < 2 * kDenseRuns; ++i)
+      words[4 * i] = units[i].x, words[4 * i + 1] = units[i].y, words[4 * i + 2] = units[i].z,
+                words[4 * i + 3] = units[i].w;
+    Extremes of;
+    of.magnitude = largest_magnitude<dtype>(words);
+    if constexpr (kMode == numerics::kActivationInt8Asym) {
+#pragma unroll
+      for (int i = 0; i < kDenseRuns; ++i) {
+        float values[kRun];
+        StoredRun<dtype>{units[2 * i], units[2 * i + 1]}.widen(values);
+        add_run<kMode>(of, values, 0);
+      }
+    }
+    reduce<kMode>(of, lanes_);
+    const BlockTerms terms(of.scale(kMode));
+    ptx::wait_for_earlier_kernels();  // see QuantizedRows::overlap
+    std::int32_t sum = 0;
+#pragma unroll
+    for (int i = 0; i < kDenseRuns; ++i) {
+      float values[kRun];
+      std::uint32_t codes[kRun / 4] = {};
+      StoredRun<dtype>{units[2 * i], units[2 * i + 1]}.widen(values);
+      if (terms.block.inverse != 0.0f) sum += encode_run<kMode>(values, terms.block, codes);
+      if (exists_) store_run(out, inner_code_at(out, row_, p_, kRun * (lane_ + i * lanes_)), codes);
+    }
+    if (needs_sums(out)) sum = group_reduce(sum, lanes_, [](std::int32_t x, std::int32_t y) { return x + y; });
+    if (exists_ && lane_ == 0) store_inner_terms(out, row_, p_, terms, sum);
+  }
+
+  const Arguments<std::int8_t>& a_;
+  int lanes_, lane_, p_, row_;  // that share a block; which of them this is; the block and the row
+  bool exists_;
+};
 
 template <int kMode>
-__device__ __forceinline__ void reduce(Extremes& of, int lanes) {
-  of.magnitude = group_reduce(of.magnitude, lanes, [](std::uint32_t a, std::uint32_t b) { return a < b ? b : a; });
-  if constexpr (kMode == numerics::kActivationInt8Asym) {
-    of.lo = group_reduce(of.lo, lanes, [](float a, float b) { return b < a ? b : a; });
-    of.hi = group_reduce(of.hi, lanes, [](float a, float b) { return a < b ? b : a; });
-  }
+__global__ void __launch_bounds__(kThreads, 6)
+    quantize_dense_kernel(const __grid_constant__ Arguments<std::int8_t> a, int row_shift, int lanes_shift) {
+  ptx::let_next_kernel_start();
+  if (a.out.starts_early) ptx::wait_for_earlier_kernels();
+  DenseRows<kMode>(a, row_shift, lanes_shift).run();
 }
 
-// Whether sums of codes are stored, other than those of values as they lie.
-__host__ __device__ inline bool needs_sums(const QuantizedRows<std::int8_t>& out) {
-  return out.tiled.shift ? out.tiled.arrays > 1 : out.terms || out.scaled_sums;
+// Whether DenseRows takes a call.
+bool dense_rows(const Arguments<std::int8_t>& a) {
+  constexpr std::int64_t kMostK = 1 << 28;  // an int counts them, and those of lanes behind them
+  const std::int64_t block = a.out.padded_block;
+  return a.mode <= numerics::kActivationInt8Asym && (a.x.dtype == DType::f16 || a.x.dtype == DType::bf16) &&
+         a.x.leading <= 1 && !a.out.plain.codes.data && !a.out.tiled.places && a.k % block == 0 &&
+         block >= kRun * kDenseRuns && (block & (block - 1)) == 0 && a.k <= kMostK;
 }
 
 // Short blocks: a few lanes share one, a power of two of which the last ones may have nothing to do. A thread block
@@ -311,19 +193,34 @@ __global__ void __launch_bounds__(kThreads, 4)
 // Codes of a given scale are clamped, as those with offsets.
 bool clamps(int mode) { return mode == numerics::kActivationInt8Asym || mode == numerics::kActivationInt8Fixed; }
 
-void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
+// Launches a kernel whose lanes take `run` values each; false if its grid would not have all rows.
+bool launch_rows(const char* name, void (*kernel)(Arguments<std::int8_t>, int, int), bool loops, std::int64_t run,
+                 const Arguments<std::int8_t>& a, cudaStream_t stream) {
   int lanes_shift = 0, row_shift = 0;
-  while (kRun << lanes_shift < a.out.padded_block) ++lanes_shift;
-  const std::int64_t runs = a.out.blocks << lanes_shift;
-  while (1 << row_shift < kThreads && 1 << row_shift < runs) ++row_shift;
+  while (run << lanes_shift < a.out.padded_block) ++lanes_shift;
+  const std::int64_t lanes = a.out.blocks << lanes_shift;
+  while (1 << row_shift < kThreads && 1 << row_shift < lanes) ++row_shift;
   const std::int64_t thread_blocks = ceil_div(a.out.rows, kThreads >> row_shift);
-  const auto kernel = clamps(a.mode) ? quantize_aligned_kernel<numerics::kActivationInt8Asym>
-                                     : quantize_aligned_kernel<numerics::kActivationInt8>;
-  LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(runs, 1 << row_shift)),
+  if (thread_blocks > kMaxThreadBlocks && !loops) return false;
+  LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(lanes, 1 << row_shift)),
                          static_cast<unsigned>(thread_blocks < kMaxThreadBlocks ? thread_blocks : kMaxThreadBlocks)),
                     dim3(kThreads)};
   shape.overlap = a.out.overlap || a.out.starts_early;
-  launch("quantize_aligned", kernel, shape, stream, a, row_shift, lanes_shift);
+  launch(name, kernel, shape, stream, a, row_shift, lanes_shift);
+  return true;
+}
+
+void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
+  const bool clamped = clamps(a.mode);
+  if (dense_rows(a) && launch_rows("quantize_dense",
+                                   clamped ? quantize_dense_kernel<numerics::kActivationInt8Asym>
+                                           : quantize_dense_kernel<numerics::kActivationInt8>,
+                                   false, kRun * kDenseRuns, a, stream))
+    return;
+  launch_rows("quantize_aligned",
+              clamped ? quantize_aligned_kernel<numerics::kActivationInt8Asym>
+                      : quantize_aligned_kernel<numerics::kActivationInt8>,
+              true, kRun, a, stream);
 }
 
 // Long blocks, and rows of blocks that share a scale: a thread block for each, whose threads keep kRuns runs. What is
@@ -496,7 +393,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   const std::int64_t length = a.k - first_k < a.block_size ? a.k - first_k : a.block_size;
   const std::int64_t begin = row_offset(a.x, a.first_row + row) + first_k * a.x.column_stride;
   Extremes of;
-  of.add(a, begin, length, 0, 1);
+  add_values(of, a, begin, length, 0, 1);
   const BlockScale scale = of.scale(a.mode);
   std::int32_t sum = 0;
   for (std::int64_t first = 0; first < out.padded_block; first += kRun) {
