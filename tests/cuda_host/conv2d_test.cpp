@@ -450,26 +450,27 @@ TEST(Conv2dOnTheMachine, Windows) {
     }
 }
 
-// Every instance of the depthwise kernel: four channels at once and tails, windows that slide and others, results in
-// one launch and in many.
+// Every instance of the depthwise kernel: channels at once and tails, windows that slide and others, square ones over
+// pixels of neighboring channels, results in one launch and in many.
 TEST(Conv2dOnTheMachine, Depthwise) {
   unsigned cases = 0;
   for (const ComputeMode compute :
        {ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16, ComputeMode::floating})
     for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
       for (const DType dtype : kDTypes)
-        for (const std::int64_t stride : {1, 2}) {
-          const std::int64_t channels = cases % 2 ? 40 : cases % 4 ? 2 : 37;
-          Case c{2, channels, 6, 9, channels, {3, 3}, 1 + cases % 3};
-          c.window = window(stride, 1, 1, channels);
+        for (const int kind : {0, 1, 2}) {
+          const bool square = kind == 2;
+          const std::int64_t channels = cases % 2 ? 40 : cases % 4 || square ? 2 : 37;
+          Case c{2, channels, 6 + cases / 3 % 2, 9 + cases / 6 % 2, channels, {3, 3}, 1 + cases % 3};
+          c.window = window(kind == 1 ? 2 : 1, 1, 1, channels);
+          if (square && cases % 4 == 2) c.window = {{1, 1}, {3, 0, 0, 4}, {1, 1}, channels};
           c.implicit_gemm = false;
           c.compute = compute;
           c.scheme = scheme;
           c.bits = cases / 2 % 2 ? 4 : 8;
           c.x_dtype = dtype;
-          c.y_dtype = kDTypes[cases % 3];
-          c.x_order = kOrders[cases / 4 % 3];
-          c.y_order = kOrders[cases / 5 % 3];
+          c.y_dtype = kDTypes[(cases / 3 + cases / 9) % 3];
+          if (!square) c.x_order = kOrders[cases / 4 % 3], c.y_order = kOrders[cases / 5 % 3];
           c.bias = cases % 5 != 1;
           if (cases % 7 == 0) c.activation = {ActivationKind::clamp, -0.5f, 6.0f};
           c.special = cases % 6 == 5;

@@ -36,7 +36,7 @@ void run_sm90_float_implicit_gemm(const Conv2dProblem& problem, const Conv2dBoun
 // Whether its tiles are as many as it needs to be faster than sm80_float_implicit_gemm.
 bool sm90_float_implicit_gemm_pays(const Conv2dProblem& problem);
 
-// Every compute mode, one channel in and out per group: a thread makes neighboring pixels of four channels.
+// Every compute mode, one channel in and out per group: a thread makes neighboring pixels of two channels.
 const char* conv2d_depthwise_unsupported_reason(const Conv2dProblem& problem);
 void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& bounds);
 

@@ -1,10 +1,8 @@
+#include <cstdlib>
+
 #include "conv2d/cuda/pixel_rows.cuh"
-#include "formats/compute_mode.h"
-#include "gemm/cuda/device_operands.cuh"
-#include "gemm/cuda/window/depthwise_strips.cuh"
-#include "numerics/block_product.h"
-#include "numerics/lanes.h"
-#include "numerics/single_block.h"
+#include "conv2d/cuda/simt_depthwise/arguments.cuh"
+#include "conv2d/cuda/simt_depthwise/square_window.cuh"
 #include "runtime/cuda/cuda_device.h"
 
 // Depthwise convolution: every block is one activation, so a thread quantizes what it reads. What of a product is known
@@ -13,35 +11,7 @@
 namespace qcore {
 namespace {
 
-using depthwise::kPixels;
-using depthwise::kSlide;
-constexpr int kChannels = 2;  // more of them in a thread would be too few threads for small images
-
-struct Arguments {
-  DeviceWeight w;
-  DeviceOutput out;
-  ImageView x, y;
-  bool reads_together;
-  ComputeMode compute;
-  int mode;                        // of numerics/activation_block.h
-  float largest_code, reciprocal;  // numerics::activation_highest() and 1 / it
-  depthwise::Strips strips;
-};
-
-// Whether quotient() gives the value's scale.
-__device__ bool has_exact_quotient(float x) {
-  const std::uint32_t bits = numerics::magnitude_bits(x);
-  return bits == 0 || (bits >= numerics::kSmallestExactBits && bits < numerics::kInfinityBits);
-}
-// Out of line: a copy for each value would be most of the kernel.
-__device__ __attribute__((noinline)) float signed_scale(float x, int mode) { return numerics::signed_scale(x, mode); }
-__device__ float any_scale(float x, const Arguments& a) {
-  return has_exact_quotient(x) ? numerics::quotient<numerics::ScalarLanes>(x, -a.largest_code, a.reciprocal)
-                               : signed_scale(x, a.mode);
-}
-
-// Terms that a tap adds beside the product of factor and weight.
-enum class Terms { scaled, with_offsets, rounded_products };
+using namespace conv2d_depthwise;
 
 template <class Word, Terms kTerms, bool kSlides>
 class Depthwise {
@@ -250,8 +220,16 @@ class Depthwise {
   Values totals_[kPixels] = {};
 };
 
+// Square windows of 4-byte values take more registers.
+template <class Word, bool kSlides>
+constexpr int kResidentBlocks = kSlides && sizeof(Word) == 4 ? 5 : 6;
+
 template <class Word, Terms kTerms, bool kSlides>
-__global__ void __launch_bounds__(depthwise::kThreads, 6) conv2d_depthwise_kernel(const Arguments a) {
+__global__ void __launch_bounds__(depthwise::kThreads, kResidentBlocks<Word, kSlides>)
+    conv2d_depthwise_kernel(const __grid_constant__ Arguments a) {
+  if constexpr (kSlides) {
+    if (a.square) return SquareWindow<Word, kTerms>(a).run();
+  }
   Depthwise<Word, kTerms, kSlides>(a).run();
 }
 
@@ -266,6 +244,18 @@ Kernel kernel_for(const Arguments& a, bool slides) {
   if (a.compute == ComputeMode::floating) return kernel_for<Word, Terms::rounded_products>(slides);
   if (a.compute == ComputeMode::int8_asym || !a.w.offsets) return kernel_for<Word, Terms::scaled>(slides);
   return kernel_for<Word, Terms::with_offsets>(slides);
+}
+
+// Whether square_window.cuh takes a call.
+bool is_square(const Conv2dProblem& problem) {
+  const auto neighbors = [](const ImageView& view) {
+    return depthwise::reads_together<kChannels>(view, item_size(view.dtype));
+  };
+  constexpr std::int64_t kMaxStep = 1 << 28;  // from row to row and from column to column: int counts the bytes
+  for (const auto* axis : {&problem.rows, &problem.columns})
+    if (axis->kernel != kSlide || axis->stride != 1 || axis->dilation != 1) return false;
+  return problem.groups % kChannels == 0 && neighbors(problem.x) && neighbors(problem.y) &&
+         std::abs(problem.x.row) < kMaxStep && std::abs(problem.x.column) < kMaxStep;
 }
 
 }  // namespace
@@ -291,16 +281,21 @@ void run_conv2d_depthwise(const Conv2dProblem& problem, const Conv2dBounds& boun
   a.mode = activation_mode(problem.compute);
   a.largest_code = static_cast<float>(numerics::activation_highest(a.mode));
   a.reciprocal = 1.0f / a.largest_code;
+  a.square = is_square(problem);
   const DeviceWindow window =
       device_window(problem.rows, problem.columns, problem.x.image, problem.x.row, problem.x.column);
-  depthwise::for_each_launch<kChannels>(window, problem.batch, problem.groups, problem.y, bounds.results,
-                                        [&](const depthwise::Strips& strips, dim3 grid) {
-                                          a.strips = strips;
-                                          const Kernel kernel = bytes == 2 ? kernel_for<std::uint16_t>(a, strips.slides)
-                                                                           : kernel_for<float>(a, strips.slides);
-                                          launch("conv2d_depthwise", kernel, {grid, dim3(depthwise::kThreads)},
-                                                 static_cast<cudaStream_t>(problem.stream), a);
-                                        });
+  const bool overlaps = a.square && compute_capability(problem.device.index) >= 90;
+  depthwise::for_each_launch<kChannels>(
+      window, problem.batch, problem.groups, problem.y, bounds.results,
+      [&](const depthwise::Strips& strips, dim3 grid) {
+        a.strips = strips;
+        const Kernel kernel =
+            bytes == 2 ? kernel_for<std::uint16_t>(a, strips.slides) : kernel_for<float>(a, strips.slides);
+        LaunchShape shape{grid, dim3(depthwise::kThreads)};
+        shape.overlap = overlaps;
+        launch("conv2d_depthwise", kernel, shape, static_cast<cudaStream_t>(problem.stream), a);
+      },
+      a.square ? kRows : 1);
 }
 
 }  // namespace qcore
