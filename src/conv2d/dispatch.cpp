@@ -7,6 +7,8 @@
 
 #if defined(QCORE_CUDA_BACKEND)
 #include "conv2d/cuda/kernels.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/memory.h"
 #endif
 
 namespace qcore {
@@ -38,6 +40,25 @@ const char* linear_cuda_unsupported_reason(const Conv2dProblem& problem) {
   return conv2d_linear_unsupported_reason(problem);
 }
 
+// Whether `linear` takes less time than the implicit GEMMs, as measured on one H100 with fp16 x and 29 layers: see
+// docs/notes/convolutions.md, "The choice for 1x1 windows".
+bool linear_cuda_pays(const Conv2dProblem& problem) {
+  const PackedLayout& layout = problem.weight->layout;
+  const std::int64_t results = problem.batch * problem.rows.output * problem.columns.output;
+  const auto tiles = [&](std::int64_t rows) { return ceil_div(layout.n, 128) * ceil_div(results, rows); };
+  if (problem.compute == ComputeMode::floating) {
+    constexpr std::int64_t kMaxTiles = 8, kMinDepth = 1024;
+    const bool few_deep_tiles = tiles(64) <= kMaxTiles && layout.k >= kMinDepth;
+    return !few_deep_tiles || problem.x.dtype == DType::f32 || compute_capability(problem.device.index) != 90 ||
+           sm80_float_implicit_gemm_unsupported_reason(problem);
+  }
+  if (sm90_int8_implicit_gemm_unsupported_reason(problem)) return true;
+  // `linear` has tiles of its own for one block per row; the implicit GEMM has none for a few, only for very few.
+  constexpr std::int64_t kMaxOneBlockResults = 4096, kFewTiles = 30, kEnoughTiles = 96;
+  if (layout.blocks() == 1) return results > kMaxOneBlockResults;
+  return tiles(32) >= kFewTiles && tiles(32) < kEnoughTiles;
+}
+
 template <void (*run)(const Conv2dProblem&, const Conv2dBounds&)>
 void bounded(const Conv2dProblem& problem) {
   run(problem, {});
@@ -49,7 +70,7 @@ KernelTable<Conv2dProblem> table(
     "conv2d",
     {
 #if defined(QCORE_CUDA_BACKEND)
-        {"linear_cuda", kCuda75, linear_cuda_unsupported_reason, run_conv2d_linear},
+        {"linear_cuda", kCuda75, linear_cuda_unsupported_reason, run_conv2d_linear, linear_cuda_pays},
         {"simt_depthwise", kCuda75, conv2d_depthwise_unsupported_reason, bounded<run_conv2d_depthwise>},
         {"sm90_int8_implicit_gemm", kCuda90, sm90_int8_implicit_gemm_unsupported_reason,
          bounded<run_sm90_int8_implicit_gemm>},
