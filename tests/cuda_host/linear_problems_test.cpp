@@ -65,8 +65,9 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
                         shifted_row = random_weight(random, 4, 40, 40, 4, Scheme::asymmetric);
   problem.weight = &usual.packed();
   EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr);
-  problem.m = 4;
-  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes M from 5 on");
+  constexpr const char* kTooFew = "it takes M from 4 on, from 5 on of an encoded weight or one with offsets";
+  problem.m = 3;
+  EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), kTooFew);
   problem.m = 129;
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes M up to 128");
   struct ShortBlocks {
@@ -90,16 +91,16 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
     int bits;
     std::int64_t most;  // that it leaves to gemv
   };
-  for (const FewRows& c :
-       {FewRows{64, 4096, 128, 4, 8}, FewRows{1 << 20, 40, 64, 4, 8}, FewRows{64, 4096, 32, 4, 6},
-        FewRows{64, 4104, 128, 4, 4}, FewRows{64, 4096, 128, 8, 4}, FewRows{all, 4096, 128, 8, 8},
-        FewRows{all, 4096, 64, 8, 4}, FewRows{64, 4095, 128, 4, 4}}) {  // gemv has no short way for 4095 values
+  for (const FewRows& c : {FewRows{64, 4096, 128, 4, 3}, FewRows{all, 4096, 128, 4, 4}, FewRows{1 << 20, 40, 128, 4, 8},
+                           FewRows{64, 4096, 64, 4, 6}, FewRows{1 << 20, 40, 32, 4, 6}, FewRows{64, 4104, 128, 4, 3},
+                           FewRows{64, 4096, 128, 8, 3}, FewRows{all, 4096, 128, 8, 4}, FewRows{all, 4096, 64, 8, 4},
+                           FewRows{64, 4095, 128, 4, 3}}) {  // gemv has no short way for 4095 values
     PackedWeight blocks;
     blocks.layout = PackedLayout(c.n, c.k, 1, c.block_size, c.bits);
     problem.weight = &blocks;
     problem.m = c.most;
     EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem),
-                 c.most > 4 ? "sm75_gemv takes so few rows of up to 4096 values" : "it takes M from 5 on");
+                 c.most > 3 ? "sm75_gemv takes so few rows of up to 4096 values" : kTooFew);
     EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
     if (c.n == 1 << 20) continue;  // sm90_int8_wgmma takes more rows
     ++problem.m;

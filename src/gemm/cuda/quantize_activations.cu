@@ -347,6 +347,7 @@ template <int kMode, int kRuns>
 __global__ void __launch_bounds__(kLongThreads, kRuns == 1 ? 2 : 1)
     quantize_long_kernel(const __grid_constant__ Arguments<std::int8_t> a) {
   ptx::let_next_kernel_start();
+  if (a.out.starts_early) ptx::wait_for_earlier_kernels();
   LongBlock<kMode, kRuns>(a).run();
 }
 
@@ -364,10 +365,10 @@ void launch_long(const Arguments<std::int8_t>& a, cudaStream_t stream) {
                       : each == 2 ? quantize_long_kernel<kMode, 2>
                                   : quantize_long_kernel<kMode, kMostRuns>;
   // 2^31 rows would be a terabyte of codes.
-  launch("quantize_long", kernel,
-         {dim3(static_cast<unsigned>(a.out.rows), static_cast<unsigned>(a.out.blocks / blocks)),
-          dim3(static_cast<unsigned>(threads < kLongThreads ? threads : kLongThreads)), shared_sums(a)},
-         stream, a);
+  LaunchShape shape{dim3(static_cast<unsigned>(a.out.rows), static_cast<unsigned>(a.out.blocks / blocks)),
+                    dim3(static_cast<unsigned>(threads < kLongThreads ? threads : kLongThreads)), shared_sums(a)};
+  shape.overlap = a.out.starts_early;
+  launch("quantize_long", kernel, shape, stream, a);
 }
 
 bool aligned_rows(const Arguments<std::int8_t>& a) {

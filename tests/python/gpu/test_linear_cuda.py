@@ -83,9 +83,11 @@ def rounds(n, columns):
 def tiled_rows(n, k, g, bits):
     """Return the fewest and the most rows that sm90_int8_mma takes of a weight without offsets."""
     if g in (32, 64, 128):
-        few = (9 if g > 32 else 7) if bits == 4 else 9 if g == 128 and rounds(n, 32) > 1 else 5
-        most = 128 if rounds(n, 32) <= 1 else 64 if g == 32 or rounds(n, 64) <= 1 else 8
-        return few if 0 < k <= 4096 and k % 8 == 0 else 5, most
+        tiles = rounds(n, 32)
+        few = (7 if bits == 4 else 5) if g < 128 else 4 if tiles <= 1 else 5 if tiles <= 2 else 9
+        one_round = 32 if g == 128 and bits == 8 else 128
+        most = one_round if tiles <= 1 else 64 if g == 32 or tiles <= 2 else 8
+        return few if 0 < k <= 4096 and k % 8 == 0 else 4, most
     fewest = 1 if bits == 8 and n * k >= 2**25 else 5 if k >= 4096 else 9
     return fewest, (64 if rounds(n, 32) <= 1 else 8) if 0 < k <= g else 0
 
@@ -100,9 +102,7 @@ def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
         if scheme != "symmetric":
             return g in (32, 64, 128) and 5 <= m <= min(most, 16 if g == 128 else most)
         return fewest <= m <= most
-    if kernel in ("sm75_int8_sliced", "simt"):
-        return True
-    if kernel == "sm80_int8_mma" and g == 16:
+    if kernel in ("sm75_int8_sliced", "simt") or (kernel == "sm80_int8_mma" and g == 16):
         return True
     if kernel == "sm90_int8_wgmma":
         return k > 0 and (k <= g or g in (32, 64) or g % 128 == 0)

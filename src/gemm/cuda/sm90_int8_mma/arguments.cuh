@@ -7,8 +7,8 @@
 // and a ring in shared memory so deep that memory is not waited for in between, which one warp fills. A block's
 // products stay in registers and become part of y there, block after block, with the operations and in the order of the
 // reference. Where a tile is too small for all warps, they share the blocks of k: the blocks' sums are kept apart in
-// shared memory, and one thread per output adds them in order. Where the whole row is one block, int32 sums stay in
-// registers to its end.
+// shared memory, and other warps, a thread per column, add them in order. Where the whole row is one block, int32 sums
+// stay in registers to its end.
 namespace qcore::sm90_int8_mma {
 
 constexpr int kChunk = 32;  // k of one product of matrices
@@ -33,6 +33,12 @@ constexpr int kSizes = 7, kOneBlockSizes = 4;  // of one block per row: the firs
 
 // Returns whether there are kernels of this size for weights with offsets, which have no others.
 constexpr bool takes_offsets(Size size) { return size == Size::rows16 || size == Size::tall; }
+
+// Returns whether there are kernels of this size for a weight in blocks without offsets. With 8 bits and blocks of 128
+// sm90_int8_wgmma takes more than 32 rows.
+constexpr bool has_kernel(Size size, std::int64_t block_size, int bits) {
+  return size != Size::rows64 || block_size < 128 || bits == 4;
+}
 
 struct Tuning {
   static constexpr Shape shape(Size size) {
@@ -76,11 +82,11 @@ struct Tuning {
 
   static constexpr std::int64_t shared_bytes(Size size) { return (220 << 10) / shape(size).resident; }
   static constexpr int kMaxStages = 8;
-  static constexpr std::int64_t kMinRows = 5, kMaxRows = 128;
+  static constexpr std::int64_t kMinRows = 4, kMaxRows = 128;
   // Returns the most rows in blocks of 32, 64 or 128 for which this kernel is faster than sm90_int8_wgmma, as measured
   // on one H100: fewer where its tiles of 64 columns, or of 32, do not all run at once.
-  static constexpr std::int64_t max_rows(std::int64_t n, std::int64_t block_size, int multiprocessors) {
-    if (has_few_tiles(n, multiprocessors)) return kMaxRows;
+  static constexpr std::int64_t max_rows(std::int64_t n, std::int64_t block_size, int bits, int multiprocessors) {
+    if (has_few_tiles(n, multiprocessors)) return has_kernel(Size::rows64, block_size, bits) ? kMaxRows : 32;
     return block_size == 32 || (n + 63) / 64 <= multiprocessors ? 64 : 8;
   }
 };

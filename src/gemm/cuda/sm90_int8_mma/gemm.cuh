@@ -64,10 +64,13 @@ class Gemm {
   using TileStage = Stage<kBits, kBlockChunks, kSize, kOffsets>;
   static constexpr int kPanels = kShape.panels, kTiles = kShape.tiles, kRows = kShape.rows();
   static constexpr int kBlocks = TileStage::kBlocks, kWarpBlocks = kBlocks / kShape.warps_k;
-  static constexpr int kWarps = kShape.warps(), kThreads = kWarpSize * (kWarps + 1 + Rows::gather_warps(kSize));
   static constexpr bool kOneBlockPerRow = kBlockChunks == kOneBlock;
   static constexpr bool kShared = kShape.warps_k > 1;  // K, by the warps
   static constexpr bool kKeepsSums = kShared && !kOneBlockPerRow;
+  // The first warps multiply, the next one fills the ring, those behind it gather pixels, and the last ones add sums.
+  static constexpr int kWarps = kShape.warps(), kAdders = kKeepsSums ? kWarps / 2 : 0;
+  static constexpr int kFirstAdder = kWarps + 1 + Rows::gather_warps(kSize);
+  static constexpr int kThreads = kWarpSize * (kFirstAdder + kAdders);
   static constexpr int kPitch = kShape.columns() + 4;  // of floats in shared memory: rows 2*quad take every bank once
   // Sums of two stages' blocks: while those of one are made, the other's are added.
   static constexpr int kSums = kKeepsSums ? 2 * kBlocks * kRows * kPitch : 0;
@@ -77,7 +80,7 @@ class Gemm {
   using Given = typename Rows::Given;
   using Fill = Producer<Rows, TileStage, kStages>;
   struct TileRing : SmemPipeline<TileStage, kStages> {
-    ptx::Barrier summed[2];  // where the warps share K
+    ptx::Barrier summed[2], added[2];  // of the buffers of sums, where the warps share K
     typename Rows::template Origins<kRows> origins;
   };
   static constexpr int kTotals = kRows * kPitch, kTotalArrays = kOneBlockPerRow ? kShape.warps_k : 1;
@@ -100,20 +103,25 @@ class Gemm {
 
   __device__ __forceinline__ void run() {
     if (threadIdx.x == 0) {
-      pipeline_.init(Fill::kFullArrivals, kWarps);
-      for (int i = 0; i < 2; ++i) ptx::barrier_init(pipeline_.summed[i], kWarps * kWarpSize);
+      pipeline_.init(Fill::kFullArrivals, kKeepsSums ? kAdders : kWarps);
+      for (int i = 0; kKeepsSums && i < 2; ++i) {
+        ptx::barrier_init(pipeline_.summed[i], kWarps);
+        ptx::barrier_init(pipeline_.added[i], kAdders);
+      }
       ptx::barriers_are_ready();
     }
     if constexpr (Rows::kWindow)
       pipeline_.origins.set(a_.gathered.window, a_.gathered.first, static_cast<int>(blockIdx.y) * kRows,
                             static_cast<int>(a_.x.rows), a_.gathered.first_image);
-    ptx::let_next_kernel_start();
+    if constexpr (Rows::kWindow) ptx::let_next_kernel_start();
     __syncthreads();
     const int count = static_cast<int>((a_.w.blocks + kBlocks - 1) / kBlocks);
     if (warp_ < kWarps)
       consume(count);
     else if (warp_ == kWarps)
       Fill(a_, pipeline_, lane_).run(count);
+    else if (kKeepsSums && warp_ >= kFirstAdder)
+      accumulate(count);
     else if constexpr (Rows::kWindow)
       Fill::gather(a_, pipeline_, pipeline_.origins.of, static_cast<int>(threadIdx.x) - kWarpSize * (kWarps + 1),
                    count);
@@ -126,31 +134,23 @@ class Gemm {
 
   __device__ __forceinline__ void consume(int count) {
     PipelineState<kStages> state;
-    PipelineState<2> buffer, before;
-    int slot_before = 0, blocks_left = static_cast<int>(a_.w.blocks);
+    PipelineState<2> buffer;
+    int blocks_left = static_cast<int>(a_.w.blocks);
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
-      if (kKeepsSums && i > 0) {
-        accumulate(slot_before, before, kBlocks);
-        before.next();
-      }
       ptx::barrier_wait(pipeline_.full[state.slot], state.parity);
+      if (kKeepsSums && i >= 2) ptx::barrier_wait(pipeline_.added[buffer.slot], buffer.parity ^ 1u);
       const TileStage& stage = pipeline_.stages[state.slot];
       if (blocks_left >= kBlocks)
         multiply(stage, buffer.slot);
       else
         multiply_some(stage, buffer.slot, blocks_left);
-      // Every lane has written sums that other warps read.
-      if constexpr (kKeepsSums)
-        ptx::barrier_arrive(pipeline_.summed[buffer.slot], 0);
-      else
-        arrive(pipeline_.empty[state.slot]);
-      slot_before = state.slot;
+      // Those who add read the stage's scales, and empty it.
+      arrive(kKeepsSums ? pipeline_.summed[buffer.slot] : pipeline_.empty[state.slot]);
       blocks_left -= kBlocks;
       buffer.next();
       state.next();
     }
-    if (kKeepsSums && count > 0) accumulate(slot_before, before, blocks_left + kBlocks);
   }
 
   __device__ __forceinline__ void arrive(ptx::Barrier& barrier) const {
@@ -276,28 +276,39 @@ class Gemm {
       }
   }
 
-  // Thread (warp, lane) owns column `lane` of rows warp + kWarps*i.
-  __device__ __forceinline__ void accumulate(int slot, const PipelineState<2>& buffer, int blocks) {
-    const TileStage& stage = pipeline_.stages[slot];
-    ptx::barrier_wait(pipeline_.summed[buffer.slot], buffer.parity);
-    if (blocks >= kBlocks) {
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) accumulate_block(stage, buffer.slot, block);
-    } else {
+  // By the warps that add: each owns kOwn neighboring rows, and a lane of it a column.
+  __device__ __forceinline__ void accumulate(int count) {
+    PipelineState<kStages> state;
+    PipelineState<2> buffer;
+    int blocks_left = static_cast<int>(a_.w.blocks);
 #pragma unroll 1
-      for (int block = 0; block < blocks; ++block) accumulate_block(stage, buffer.slot, block);
+    for (int i = 0; i < count; ++i) {
+      const TileStage& stage = pipeline_.stages[state.slot];
+      ptx::barrier_wait(pipeline_.summed[buffer.slot], buffer.parity);
+      if (blocks_left >= kBlocks) {
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) accumulate_block(stage, buffer.slot, block);
+      } else {
+#pragma unroll 1
+        for (int block = 0; block < blocks_left; ++block) accumulate_block(stage, buffer.slot, block);
+      }
+      arrive(pipeline_.added[buffer.slot]);
+      arrive(pipeline_.empty[state.slot]);
+      blocks_left -= kBlocks;
+      buffer.next();
+      state.next();
     }
-    arrive(pipeline_.empty[slot]);
   }
+  __device__ __forceinline__ int own_row() const { return (warp_ - kFirstAdder) * kOwn; }
   __device__ __forceinline__ void accumulate_block(const TileStage& stage, int buffer, int block) {
     const float scale = stage.columns[0][lane_ / 16][block][lane_ % 16];
     const float offset = kOffsets ? stage.columns[kOffsets][lane_ / 16][block][lane_ % 16] : 0.0f;
+    const float* products = sums(buffer, block) + own_row() * kPitch + lane_;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      const int row = warp_ + kWarps * i;
-      own_[i] = numerics::add_float_product(own_[i], sums(buffer, block)[row * kPitch + lane_],
-                                            stage.rows[block][0][row], scale);
-      if constexpr (kOffsets) own_[i] = numerics::add_weight_offset(own_[i], stage.rows[block][1][row], offset);
+      own_[i] = numerics::add_float_product(own_[i], products[i * kPitch], stage.rows[block][0][own_row() + i], scale);
+      if constexpr (kOffsets)
+        own_[i] = numerics::add_weight_offset(own_[i], stage.rows[block][1][own_row() + i], offset);
     }
   }
 
@@ -323,7 +334,12 @@ class Gemm {
     float* totals = reinterpret_cast<float*>(dynamic_shared());
     auto* products = reinterpret_cast<std::int32_t*>(dynamic_shared());
     if constexpr (kOneBlockPerRow) ptx::wait_for_earlier_kernels();  // for the scales of x
-    if (warp_ >= kWarps) {
+    if constexpr (kKeepsSums) {
+      if (warp_ >= kFirstAdder) {
+#pragma unroll
+        for (int i = 0; i < kOwn; ++i) totals[(own_row() + i) * kPitch + lane_] = own_[i];
+      }
+    } else if (warp_ >= kWarps) {
       // The producers hold no accumulators.
     } else if constexpr (kOneBlockPerRow) {
 #pragma unroll
@@ -331,9 +347,6 @@ class Gemm {
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile)
           put(products + warp_k_ * kTotals, panel, tile, row_products_[panel][tile]);
-    } else if constexpr (kShared) {
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) totals[(warp_ + kWarps * i) * kPitch + lane_] = own_[i];
     } else {
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel)
@@ -362,7 +375,7 @@ class Gemm {
     }
   }
 
-  static constexpr int kOwn = kShared ? kRows / kWarps : 1;
+  static constexpr int kOwn = kKeepsSums ? kRows / kAdders : 1;
 
   const Given& a_;
   TileRing& pipeline_;
@@ -410,7 +423,8 @@ void launch_size(const typename Rows::Given& a, cudaStream_t stream) {
   // A window has few results where its tiles are small, or else other tiles.
   if constexpr (!Rows::kWindow) {
     if (a.size == Size::rows8) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows8>(a, stream);
-    if (a.size == Size::rows64) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows64>(a, stream);
+    if constexpr (has_kernel(Size::rows64, kBlockChunks * kChunk, kBits))
+      if (a.size == Size::rows64) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows64>(a, stream);
     if constexpr (!kOneBlockPerRow)
       a.size == Size::broad ? launch_kernel<Rows, kBits, kBlockChunks, Size::broad>(a, stream)
                             : launch_kernel<Rows, kBits, kBlockChunks, Size::broad16>(a, stream);

@@ -92,6 +92,8 @@ class Producer {
       ptx::wait_for_earlier_kernels();
 #pragma unroll 1
       for (int i = 0; i < first; ++i) copy_rows(i);
+      // Not before: thread blocks of the next kernel would compete for the same memory.
+      ptx::let_next_kernel_start();
     }
     PipelineState<kCount> state;
 #pragma unroll 1
