@@ -47,6 +47,7 @@ constexpr Listed kKernels[] = {
     {"gemv_encoded", 14},
     {"gemv_float", 12},
     {"gemv_int8", 8},
+    {"gemv_int8_ahead", 6},
     {"gemv_integer", 4},
     {"grouped_gemv", 8},
     {"grouped_int8_mma", 2},

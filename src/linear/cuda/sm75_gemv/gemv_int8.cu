@@ -23,8 +23,10 @@ void launch_blocks(const Int8Arguments& a, const LaunchShape& shape, cudaStream_
 
 void run_int8(const Int8Arguments& a, bool overlap, cudaStream_t stream) {
   LaunchShape shape{dim3(static_cast<unsigned>(a.layout.weights.blocks)),
-                    dim3(static_cast<unsigned>(a.warps * kWarpSize)), static_cast<std::size_t>(a.layout.weights.bytes)};
+                    dim3(static_cast<unsigned>((a.warps + a.adders) * kWarpSize)),
+                    static_cast<std::size_t>(a.layout.weights.bytes)};
   shape.overlap = overlap;
+  if (a.adders) return run_int8_ahead(a, shape, stream);
   a.w.bits == 8 ? launch_blocks<8>(a, shape, stream) : launch_blocks<4>(a, shape, stream);
 }
 

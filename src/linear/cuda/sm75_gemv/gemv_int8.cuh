@@ -10,10 +10,10 @@
 namespace qcore::gemv {
 
 // Dynamic shared memory, in bytes: codes of x, their scales [rows, P], a round's sums [slots, rows, 32] (with one block
-// per row those of each warp), and the weight's stages.
+// per row those of each warp; two rounds' where warps of their own add them), barriers, and the weight's stages.
 struct Int8Layout {
   int rows, blocks, code_stride, scale_stride, slots;
-  int x_scales_at, sums_at;
+  int x_scales_at, sums_at, sums_stride, barriers_at;
   StagedLayout weights;
 };
 
@@ -22,8 +22,8 @@ struct Int8Arguments {
   DeviceOutput out;
   RowQuantizer x;
   std::int64_t y_at[RowQuantizer::kMaxRows];  // out.y.row_offset()
-  int warps;
-  bool one_block;  // per row; its length is none of 32, 64 and 128
+  int warps, adders;                          // that multiply, and that only add sums
+  bool one_block;                             // per row; its length is none of 32, 64 and 128
   Int8Layout layout;
   ExpertCounts experts;  // of a kernel for experts, whose w has the n and the panels of one, and x one row
 };
@@ -31,13 +31,18 @@ struct Int8Arguments {
 // Chunks that a warp multiplies in one round.
 constexpr int round_chunks(int bits) { return batch_chunks(bits); }
 
+constexpr int kAdders = 2;  // warps that add the sums of one row each
+
 inline Int8Layout int8_layout(const Int8Arguments& a) {
   const RowQuantizer& x = a.x;
-  Int8Layout to{x.rows, x.blocks, x.code_stride, x.scale_stride, 0, 0, 0, {}};
+  Int8Layout to{x.rows, x.blocks, x.code_stride, x.scale_stride, 0, 0, 0, 0, 0, {}};
   to.slots = a.one_block ? a.warps : a.warps * round_chunks(a.w.bits) / static_cast<int>(a.w.block_size / kChunk);
   to.x_scales_at = to.rows * to.code_stride;
   to.sums_at = to.x_scales_at + to.rows * to.scale_stride * 4;
-  to.weights = StagedLayout(a.w, a.warps, to.sums_at + to.rows * to.slots * kColumns * 4);
+  to.sums_stride = to.rows * to.slots * kColumns * 4;
+  to.barriers_at = to.sums_at + (a.adders ? 2 : 1) * to.sums_stride;
+  to.weights = StagedLayout(a.w, a.warps, to.barriers_at + (a.adders ? 6 * 8 : 0));
+  if (a.adders) to.weights.copier = a.warps;
   return to;
 }
 
@@ -48,5 +53,8 @@ bool int8_arguments(const LinearProblem& problem, const DeviceWeight& w, bool ex
 
 // `overlap`: the device has compute capability 9.0.
 void run_int8(const Int8Arguments& arguments, bool overlap, cudaStream_t stream);
+
+// Launches the kernels with adders, which are compiled for 9.0 alone.
+void run_int8_ahead(const Int8Arguments& arguments, const LaunchShape& shape, cudaStream_t stream);
 
 }  // namespace qcore::gemv

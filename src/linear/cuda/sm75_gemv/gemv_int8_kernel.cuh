@@ -22,7 +22,8 @@ constexpr int kResidentBlocks = 2;
 //
 // With kExperts a thread block has a single row, blockIdx.y, whose weight is that of its expert. Who that is, an
 // earlier kernel writes.
-template <int kBits, int kBlockChunks, bool kExperts = false>
+// With kHasAdders, from 9.0 on, warps of their own add the sums of a round while the others multiply the next one.
+template <int kBits, int kBlockChunks, bool kExperts = false, bool kHasAdders = false>
 class Int8 {
  public:
   __device__ __forceinline__ explicit Int8(const Int8Arguments& arguments)
@@ -35,9 +36,19 @@ class Int8 {
       find_row();
       if (expert_row().expert == a_.experts.experts) return store_nothing();
     }
+    if constexpr (kHasAdders) {
+      if (threadIdx.x == 0) {
+        for (int buffer = 0; buffer < 2; ++buffer) {
+          ptx::barrier_init(summed(buffer), a_.warps);
+          ptx::barrier_init(added(buffer), kAdders);
+          ptx::barrier_init(refilled(buffer), 1);
+        }
+        ptx::barriers_are_ready();
+      }
+    }
     weights_.start(a_.w, first_words(), first_scales());
     if constexpr (!kExperts) ptx::let_next_kernel_start();
-    weights_.fetch(0, lane_);
+    if (!kHasAdders || lane_.warp < a_.warps) weights_.fetch(0, lane_);
     if constexpr (!kExperts) ptx::wait_for_earlier_kernels();
     const RowQuantizer& x = rows();
     auto* codes = reinterpret_cast<std::int8_t*>(memory_);
@@ -49,23 +60,26 @@ class Int8 {
       x.template run<kBlockChunks * kChunk, false>(codes, x_scales(0), nullptr, parts);
     }
     __syncthreads();
+    if constexpr (kHasAdders) {
+      return lane_.warp < a_.warps ? multiply_ahead() : add();
+    }
 #pragma unroll 1
     for (int group = 0;; ++group) {
       y_ = 0.0f;
       kOneBlock ? multiply_one_block(group) : multiply_blocks(group);
-      if (lane_.warp < layout_.rows) store(weights_.column(group) + lane_.lane);
+      if (lane_.warp < layout_.rows) store(weights_.column(group) + lane_.lane, lane_.warp);
       if (group + 1 == weights_.groups()) break;
       weights_.ask_for_scales(group + 2);
     }
   }
 
  private:
-  __device__ __forceinline__ void store(std::int64_t n) const {
+  __device__ __forceinline__ void store(std::int64_t n, int row) const {
     if (n >= a_.w.n) return;
     if constexpr (kExperts)
       Epilogue(a_.out, n, expert_row().expert * a_.experts.bias_stride).store(a_.y_at[blockIdx.y], y_);
     else
-      store_epilogue(a_.out, a_.y_at[lane_.warp], n, y_);
+      store_epilogue(a_.out, a_.y_at[row], n, y_);
   }
   __device__ __forceinline__ void store_nothing() const {
     const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kColumns;
@@ -117,6 +131,7 @@ class Int8 {
   }
 
   static constexpr bool kOneBlock = kBlockChunks == 0;
+  static_assert(!(kOneBlock && kHasAdders), "sums of blocks");
   static constexpr int kLoads = chunk_loads(kBits), kChunks = round_chunks(kBits);
   static constexpr int kSegmentChunks = kOneBlock ? kChunks : kBlockChunks, kSegments = kChunks / kSegmentChunks;
 
@@ -125,10 +140,10 @@ class Int8 {
     int round = group * layout_.weights.rounds;
 #pragma unroll 1
     for (int segment = 0; segment < layout_.blocks;) {  // of the round's first warp
-      multiply(segment + lane_.warp * kSegments);
+      multiply(segment + lane_.warp * kSegments, sums(0));
       __syncthreads();
       if (weights_.turns()) weights_.refill(round);
-      if (lane_.warp < layout_.rows) accumulate(group, segment);
+      if (lane_.warp < layout_.rows) accumulate(group, segment, lane_.warp, 0);
       segment += layout_.slots;
       ++round;
       if (segment >= layout_.blocks && group + 1 == weights_.groups()) break;
@@ -137,12 +152,69 @@ class Int8 {
     }
   }
 
+  // From 9.0 on, with sums of two rounds: those of one are added while the next ones are made.
+  __device__ __forceinline__ void multiply_ahead() {
+    const int all = weights_.groups() * layout_.weights.rounds;
+    const bool turns = weights_.turns();
+    int segment = 0;  // of the round's first warp
+#pragma unroll 1
+    for (int round = 0;; ++round) {
+      const int buffer = round % 2;
+      if (round >= 2) ptx::barrier_wait(added(buffer), (round / 2 + 1) % 2);
+      multiply(segment + lane_.warp * kSegments, sums(0, buffer));
+      arrive(summed(buffer));
+      segment += layout_.slots;
+      if (segment >= layout_.blocks) segment = 0;
+      if (round + 1 == all) break;
+      // Two phases of a stage's barrier look alike, so the one that is waited for must have begun.
+      const int refill = weights_.refill_of(round + 1);
+      if (turns && refill >= 0 && refill + 1 >= round) ptx::barrier_wait(refilled(refill % 2), refill / 2 % 2);
+      weights_.fetch(round + 1, lane_);
+    }
+  }
+  // By the warps that add: each owns a row, and a lane of it a column. The last of them has the first row, because the
+  // first one also asks for weights.
+  __device__ __forceinline__ void add() {
+    const int row = a_.warps + kAdders - 1 - lane_.warp;
+    int round = 0;
+#pragma unroll 1
+    for (int group = 0; group < weights_.groups(); ++group) {
+      y_ = 0.0f;
+#pragma unroll 1
+      for (int segment = 0; segment < layout_.blocks; segment += layout_.slots, ++round) {
+        const int buffer = round % 2;
+        ptx::barrier_wait(summed(buffer), round / 2 % 2);
+        if (lane_.warp == a_.warps && weights_.turns()) {
+          weights_.refill(round);
+          arrive(refilled(buffer));
+        }
+        if (row < layout_.rows) accumulate(group, segment, row, buffer);
+        arrive(added(buffer));
+      }
+      if (row < layout_.rows) store(weights_.column(group) + lane_.lane, row);
+      // All lanes have read this group's scales.
+      ptx::barrier_wait(added((round - 1) % 2), (round - 1) / 2 % 2);
+      weights_.ask_for_scales(group + 2);
+    }
+  }
+
+  __device__ __forceinline__ ptx::Barrier& summed(int buffer) const {
+    return reinterpret_cast<ptx::Barrier*>(memory_ + layout_.barriers_at)[buffer];
+  }
+  __device__ __forceinline__ ptx::Barrier& added(int buffer) const { return summed(2 + buffer); }
+  __device__ __forceinline__ ptx::Barrier& refilled(int buffer) const { return summed(4 + buffer); }
+  __device__ __forceinline__ void arrive(ptx::Barrier& barrier) const {
+    __syncwarp();
+    if (lane_.lane == 0) ptx::barrier_arrive(barrier, 0);
+  }
+
   __device__ __forceinline__ float* x_scales(int row) const {  // [P]
     return reinterpret_cast<float*>(memory_ + layout_.x_scales_at) + row * layout_.scale_stride;
   }
   // Sums of products, as floats.
-  __device__ __forceinline__ float* sums(int slot) const {  // [rows, 32]
-    return reinterpret_cast<float*>(memory_ + layout_.sums_at) + slot * layout_.rows * kColumns;
+  __device__ __forceinline__ float* sums(int slot, int buffer = 0) const {  // [rows, 32]
+    return reinterpret_cast<float*>(memory_ + layout_.sums_at + buffer * layout_.sums_stride) +
+           slot * layout_.rows * kColumns;
   }
   // The exact sum of a block's products, of which those of 4 bits are too large by a power of two, rounded to fp32.
   __device__ __forceinline__ static float rounded(std::int32_t products) {
@@ -220,10 +292,10 @@ class Int8 {
     __syncthreads();
   }
 
-  // `segment` is the warp's first block of this round.
-  __device__ __forceinline__ void multiply(int segment) {
+  // `segment` is the warp's first block of this round, whose sums begin at `to`.
+  __device__ __forceinline__ void multiply(int segment, float* to) {
     const char* x = codes_of(segment);
-    float* sum_to = sums(lane_.warp * kSegments) + 2 * lane_.quad * kColumns + 4 * lane_.group;
+    float* sum_to = to + (lane_.warp * kSegments * layout_.rows + 2 * lane_.quad) * kColumns + 4 * lane_.group;
 #pragma unroll
     for (int s = 0; s < kSegments; ++s) {
       if (segment + s >= layout_.blocks) break;
@@ -240,13 +312,13 @@ class Int8 {
     }
   }
 
-  // Thread (warp, lane) owns column `lane` of row `warp`.
-  __device__ __forceinline__ void accumulate(int group, int first) {
+  // The calling warp's lanes own a column each.
+  __device__ __forceinline__ void accumulate(int group, int first, int row, int buffer) {
     weights_.wait_for_scales(group);
     const int left = layout_.blocks - first, used = left < layout_.slots ? left : layout_.slots;
     const int stride = layout_.rows * kColumns;
-    const float* products = sums(0) + lane_.warp * kColumns + lane_.lane;
-    const float* x = x_scales(lane_.warp) + first;
+    const float* products = sums(0, buffer) + row * kColumns + lane_.lane;
+    const float* x = x_scales(row) + first;
     const float* w = weights_.scales(group, lane_.lane / 16) + first * 16 + lane_.lane % 16;
     constexpr int kAtOnce = 8;  // whose loads are under way together
 #pragma unroll 1

@@ -105,8 +105,18 @@ bool gemv::int8_arguments(const LinearProblem& problem, const DeviceWeight& w, b
   if (experts) most_bytes -= 1 << 10;  // a copy of the quantizer is there too
   if (experts) multiprocessors = ceil_div(w.panels, 2);
   for (a.warps = 16; a.warps >= 8; a.warps /= 2) {
-    a.layout = int8_layout(a);
-    if (a.layout.weights.fill(w, multiprocessors, most_bytes)) return true;
+    const auto fill = [&](int adders) {
+      a.adders = adders;
+      a.layout = int8_layout(a);
+      return a.layout.weights.fill(w, multiprocessors, most_bytes);
+    };
+    if (!fill(0)) continue;
+    // Sums of several rounds or groups of columns are added while others are made. For more rows than adders that is
+    // slower: their sums take longer than products.
+    const StagedLayout& weights = a.layout.weights;
+    const bool turns = weights.rounds > 1 || weights.blocks < ceil_div(w.panels, 2);
+    const bool adds_ahead = capability == 90 && !a.one_block && !experts && turns && x.rows <= kAdders;
+    return !adds_ahead || fill(kAdders) || fill(0);
   }
   return false;
 }

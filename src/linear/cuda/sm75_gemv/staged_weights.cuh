@@ -11,8 +11,9 @@ namespace qcore::gemv {
 // How the stages lie in shared memory. A round is what the thread block multiplies at once: as many neighboring chunks
 // of every warp. A thread block takes groups of 32 columns in turn, blockIdx.x, + gridDim.x ..
 struct StagedLayout {
-  int warps, round_stages, reader_bits;  // 2^reader_bits neighboring warps read a stage
-  int stage_steps, stages, rounds;       // stages and rounds of a group; the last round may have fewer stages
+  int warps, round_stages, round_bits, reader_bits;  // round_stages 2^round_bits; 2^reader_bits warps read a stage
+  int copier;                                        // the warp that asks the copy engine
+  int stage_steps, stages, rounds;  // stages and rounds of a group; the last round may have fewer stages
   int blocks, slots;
   int barriers_at, scales_at, scales_bytes, scales_stride, stages_at, bytes;
 
@@ -21,7 +22,7 @@ struct StagedLayout {
 
   StagedLayout() = default;
   // Behind `first` bytes.
-  StagedLayout(const DeviceWeight& w, int warps_, int first) : warps(warps_) {
+  StagedLayout(const DeviceWeight& w, int warps_, int first) : warps(warps_), copier(warps_ - 1) {
     set_stages(w, kLongStages);
     barriers_at = static_cast<int>(round_up(first, 16));
     scales_at = barriers_at + (kMaxSlots + 2) * 8;
@@ -49,11 +50,12 @@ struct StagedLayout {
   }
 
  private:
-  static constexpr int kLongStages = 4, kShortStages = 8;  // of a round
+  static constexpr int kLongStages = 4, kShortStages = 8;  // of a round, see round_bits
 
   void set_stages(const DeviceWeight& w, int of_round) {
     const int round_steps = warps * Tuning::kLoads * 4;
     round_stages = of_round;
+    round_bits = of_round == kLongStages ? 2 : 3;
     reader_bits = 0;
     while (round_stages << reader_bits < warps) ++reader_bits;
     stage_steps = round_steps / round_stages;
@@ -156,6 +158,12 @@ class StagedWeights {
     copy_stages(begin, begin + layout_.round_stages);
   }
 
+  // The round whose refill() asks for the calling warp's stage of this round; negative if start() does.
+  __device__ __forceinline__ int refill_of(int round) const {
+    const int left = round * layout_.round_stages + stage_of_round() - layout_.slots;
+    return left >> layout_.round_bits;
+  }
+
   // Two groups have places for their scales. All threads call, after a barrier behind the last use of those of two
   // groups before.
   __device__ __forceinline__ void ask_for_scales(int group) const {
@@ -187,8 +195,8 @@ class StagedWeights {
   __device__ __forceinline__ int first_panel(int group) const {
     return (static_cast<int>(blockIdx.x) + group * static_cast<int>(gridDim.x)) * 2;
   }
-  // Whether the calling warp is the one that asks the copy engine: the last one, because the first ones add sums.
-  __device__ __forceinline__ bool copies() const { return warp() == layout_.warps - 1; }
+  // Whether the calling warp is the one that asks the copy engine.
+  __device__ __forceinline__ bool copies() const { return warp() == layout_.copier; }
   __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x) / kWarpSize; }
   // That the calling warp reads.
   __device__ __forceinline__ int stage_of_round() const { return warp() >> layout_.reader_bits; }
@@ -207,7 +215,7 @@ class StagedWeights {
     if constexpr (ptx::kHasClusters) {
       ptx::bulk_copy(to, from, bytes, full, 1u);
     } else {
-      for (int at = static_cast<int>(threadIdx.x) * 16; at < bytes; at += layout_.warps * kWarpSize * 16)
+      for (int at = static_cast<int>(threadIdx.x) * 16; at < bytes; at += static_cast<int>(blockDim.x) * 16)
         ptx::copy_async(to + at, from + at, true);
       ptx::copy_commit();
     }
