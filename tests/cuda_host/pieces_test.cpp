@@ -226,7 +226,7 @@ TEST(Pieces, QuantizeAlignedRows) {
       {5, 240, 48},                                                // idle lanes in each group
       {3, 1040, 80},                                               //
       {3, 512, 512},                                               // a warp
-      {5, 256, 32},                                                // whole blocks of a power of two, for one lane,
+      {40, 256, 32},                                               // whole blocks of a power of two, for one lane,
       {70, 384, 64},                                               // for two in a row of six,
       {300, 128, 128},                                             // for four, in several thread blocks
       {4, 1072, 528},                                              // a thread block, and a last block of one run
