@@ -72,12 +72,14 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes M up to 128");
   struct ShortBlocks {
     std::int64_t n, block_size, most;
+    int bits = 4;
   };
   const std::int64_t all = 64 * multiprocessors(kCuda.index);  // columns whose tiles run at once
   for (const ShortBlocks& c : {ShortBlocks{all / 2, 64, 128}, ShortBlocks{all, 128, 64}, ShortBlocks{1 << 20, 128, 8},
-                               ShortBlocks{1 << 20, 64, 8}, ShortBlocks{1 << 20, 32, 64}}) {
+                               ShortBlocks{1 << 20, 64, 8}, ShortBlocks{1 << 20, 32, 64},
+                               ShortBlocks{all / 2, 128, 32, 8}, ShortBlocks{all / 2, 64, 128, 8}}) {
     PackedWeight blocks;
-    blocks.layout = PackedLayout(c.n, 8192, 1, c.block_size, 4);
+    blocks.layout = PackedLayout(c.n, 8192, 1, c.block_size, c.bits);
     problem.weight = &blocks;
     problem.m = c.most;
     EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr) << c.n << " " << c.block_size;

@@ -125,6 +125,7 @@ def test_quantized_while_loading_and_saved(tmp_path, tie, compute):
     torch.cuda.synchronize()
 
 
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="other processes change the device's free memory")
 def test_memory_on_the_device_is_that_of_the_weights(tmp_path):
     sizes = {"hidden_size": 512, "intermediate_size": 1536, "vocab_size": 8192, "num_hidden_layers": 4}
     folder = float_folder(tmp_path / "float", llama(**sizes))

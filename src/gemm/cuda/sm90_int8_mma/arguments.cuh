@@ -85,8 +85,9 @@ struct Tuning {
   static constexpr std::int64_t kMinRows = 4, kMaxRows = 128;
   // Returns the most rows in blocks of 32, 64 or 128 for which this kernel is faster than sm90_int8_wgmma, as measured
   // on one H100: fewer where its tiles of 64 columns, or of 32, do not all run at once.
-  static constexpr std::int64_t max_rows(std::int64_t n, std::int64_t block_size, int bits, int multiprocessors) {
-    if (has_few_tiles(n, multiprocessors)) return has_kernel(Size::rows64, block_size, bits) ? kMaxRows : 32;
+  static constexpr std::int64_t max_rows(std::int64_t n, std::int64_t block_size, int bits, bool offsets,
+                                         int multiprocessors) {
+    if (has_few_tiles(n, multiprocessors)) return offsets || has_kernel(Size::rows64, block_size, bits) ? kMaxRows : 32;
     return block_size == 32 || (n + 63) / 64 <= multiprocessors ? 64 : 8;
   }
 };

@@ -63,7 +63,8 @@ const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
     if (problem.m < (with_more ? 5 : Tuning::kMinRows))
       return "it takes M from 4 on, from 5 on of an encoded weight or one with offsets";
     if (leaves_to_gemv(problem, multiprocessors)) return "sm75_gemv takes so few rows of up to 4096 values";
-    return problem.m > Tuning::max_rows(layout.n, layout.block_size, layout.bits, multiprocessors)
+    return problem.m > Tuning::max_rows(layout.n, layout.block_size, layout.bits, problem.weight->has_offsets(),
+                                        multiprocessors)
                ? "sm90_int8_wgmma takes so many rows of a weight with so many columns"
                : nullptr;
   }
