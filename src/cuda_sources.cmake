@@ -73,11 +73,11 @@ set(QCORE_CUDA_SM90A
     gemm/cuda/sm90_float_wgmma/bf16.cu
     gemm/cuda/sm90_float_wgmma/f16.cu
     gemm/cuda/sm90_int8_wgmma/rows.cu
+    linear/cuda/sm75_gemv/gemv_int8_ahead.cu
     linear/cuda/sm90_float_wgmma/run.cu
     linear/cuda/sm90_int8_mma/run.cu
     linear/cuda/sm90_int8_wgmma/run.cu
     linear/grouped/cuda/place_rows.cu
-    linear/cuda/sm75_gemv/gemv_int8_ahead.cu
     linear/grouped/cuda/sm90_gemv.cu
     linear/grouped/cuda/sm90_int8_wgmma.cu
     static/cuda/sm90_int8_implicit_gemm/run.cu)

@@ -67,7 +67,7 @@ __device__ __forceinline__ BlockTerms terms_of(const Arguments<std::int8_t>& a, 
   return BlockTerms(a, row, p, magnitude);
 }
 
-// Rows of 16-bit values whose blocks are whole, each of a power of two of runs: most calls. A thread takes kDenseRuns
+// Rows of 16-bit values whose blocks are whole, each of a power of two of runs. A thread takes kDenseRuns
 // runs of a block, which have those of the block's other lanes between them, and no more: what only some calls need,
 // and a loop, would double its instructions and registers.
 constexpr int kDenseRuns = 2;

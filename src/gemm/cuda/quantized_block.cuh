@@ -8,7 +8,7 @@
 #include "runtime/cuda/ptx.cuh"
 #include "runtime/cuda/ptx_convert.cuh"
 
-// What kernels that quantize activations share: a block's extremes and terms, its codes, and where both are stored.
+// Computes and stores a block's terms and codes, for all kernels that quantize activations.
 namespace qcore::quantization {
 
 using numerics::BlockScale;

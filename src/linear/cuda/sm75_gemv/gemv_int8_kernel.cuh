@@ -22,7 +22,7 @@ constexpr int kResidentBlocks = 2;
 //
 // With kExperts a thread block has a single row, blockIdx.y, whose weight is that of its expert. Who that is, an
 // earlier kernel writes.
-// With kHasAdders, from 9.0 on, warps of their own add the sums of a round while the others multiply the next one.
+// With kHasAdders, on 9.0, warps of their own add the sums of a round while the others multiply the next one.
 template <int kBits, int kBlockChunks, bool kExperts = false, bool kHasAdders = false>
 class Int8 {
  public:
@@ -152,7 +152,7 @@ class Int8 {
     }
   }
 
-  // From 9.0 on, with sums of two rounds: those of one are added while the next ones are made.
+  // By the warps that multiply, with places for the sums of two rounds.
   __device__ __forceinline__ void multiply_ahead() {
     const int all = weights_.groups() * layout_.weights.rounds;
     const bool turns = weights_.turns();
@@ -166,7 +166,7 @@ class Int8 {
       segment += layout_.slots;
       if (segment >= layout_.blocks) segment = 0;
       if (round + 1 == all) break;
-      // Two phases of a stage's barrier look alike, so the one that is waited for must have begun.
+      // A barrier tells only neighboring phases apart, so the one that fetch() waits for must have begun.
       const int refill = weights_.refill_of(round + 1);
       if (turns && refill >= 0 && refill + 1 >= round) ptx::barrier_wait(refilled(refill % 2), refill / 2 % 2);
       weights_.fetch(round + 1, lane_);

@@ -29,7 +29,8 @@ bool leaves_to_warpgroups(const LinearProblem& problem) {
   const bool leaves =
       (layout.blocks() == 1 && (layout.bits == 8 || has_more_blocks_than_multiprocessors(layout.n, device))) ||
       (short_blocks &&
-       problem.m > sm90_int8_mma::Tuning::max_rows(layout.n, g, layout.bits, false, multiprocessors(device)));
+       problem.m > sm90_int8_mma::Tuning::max_rows(layout.n, g, layout.bits, problem.weight->has_offsets(),
+                                                   multiprocessors(device)));
   return leaves && !sm90_int8_wgmma_unsupported_reason(problem);
 }
 

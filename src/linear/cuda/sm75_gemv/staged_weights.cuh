@@ -11,7 +11,7 @@ namespace qcore::gemv {
 // How the stages lie in shared memory. A round is what the thread block multiplies at once: as many neighboring chunks
 // of every warp. A thread block takes groups of 32 columns in turn, blockIdx.x, + gridDim.x ..
 struct StagedLayout {
-  int warps, round_stages, round_bits, reader_bits;  // round_stages 2^round_bits; 2^reader_bits warps read a stage
+  int warps, round_stages, round_bits, reader_bits;  // 2^round_bits stages; 2^reader_bits neighboring warps read one
   int copier;                                        // the warp that asks the copy engine
   int stage_steps, stages, rounds;  // stages and rounds of a group; the last round may have fewer stages
   int blocks, slots;
@@ -23,7 +23,7 @@ struct StagedLayout {
   StagedLayout() = default;
   // Behind `first` bytes.
   StagedLayout(const DeviceWeight& w, int warps_, int first) : warps(warps_), copier(warps_ - 1) {
-    set_stages(w, kLongStages);
+    set_stages(w, kLongBits);
     barriers_at = static_cast<int>(round_up(first, 16));
     scales_at = barriers_at + (kMaxSlots + 2) * 8;
     scales_bytes = static_cast<int>(w.blocks) * 64;
@@ -41,7 +41,7 @@ struct StagedLayout {
     constexpr std::int64_t kManyBytes = 256 << 10;
     const std::int64_t groups = ceil_div(w.panels, 2), turns = ceil_div(groups, multiprocessors);
     const std::int64_t blocks_at_once = std::min(groups, multiprocessors);
-    if (turns <= 2 && rounds == 1 && w.bits == 4) set_stages(w, kShortStages);
+    if (turns <= 2 && rounds == 1 && w.bits == 4) set_stages(w, kShortBits);
     if (most_bytes >= 2 * kSharedOfTwo) {
       if (turns <= 2 && fill_slots(w, groups, kSharedOfTwo)) return true;
       if (turns * stages * stage_bytes() <= kManyBytes && fill_slots(w, blocks_at_once, kSharedOfTwo)) return true;
@@ -50,12 +50,12 @@ struct StagedLayout {
   }
 
  private:
-  static constexpr int kLongStages = 4, kShortStages = 8;  // of a round, see round_bits
+  static constexpr int kLongBits = 2, kShortBits = 3;  // of a round's stages
 
-  void set_stages(const DeviceWeight& w, int of_round) {
+  void set_stages(const DeviceWeight& w, int bits) {
     const int round_steps = warps * Tuning::kLoads * 4;
-    round_stages = of_round;
-    round_bits = of_round == kLongStages ? 2 : 3;
+    round_bits = bits;
+    round_stages = 1 << bits;
     reader_bits = 0;
     while (round_stages << reader_bits < warps) ++reader_bits;
     stage_steps = round_steps / round_stages;

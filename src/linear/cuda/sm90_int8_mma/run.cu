@@ -20,16 +20,16 @@ bool has_short_blocks(const PackedLayout& layout) {
 // The fewest rows of one block each for which this kernel is faster than sm75_gemv, whose every thread block quantizes
 // all of x: long rows and large weights make that slow. Measured on an H100, see docs/notes/hopper.md.
 std::int64_t fewest_rows_of_one_block(const PackedLayout& layout) {
-  constexpr std::int64_t kLargeWeight = 1 << 25, kLongRow = 4096, kFewRows = 5;
+  constexpr std::int64_t kLargeWeight = 1 << 25, kLongRow = 4096;
   if (layout.bits == 8 && layout.n * layout.k >= kLargeWeight) return 1;
-  return layout.k >= kLongRow ? kFewRows : 9;
+  return layout.k >= kLongRow ? Tuning::kMinRows : 9;
 }
 
 // The most rows in blocks of 32, 64 or 128 for which sm75_gemv is faster, measured on an H100, see
 // docs/notes/linear-cuda.md: its thread blocks quantize up to 4096 values of a row at once, and take several groups of
 // columns in turn where those of sm90_int8_mma, two on a multiprocessor, do not all run at once.
 std::int64_t most_rows_of_gemv(const PackedLayout& layout, int multiprocessors) {
-  constexpr std::int64_t kShortRow = 4096, kFewest = Tuning::kMinRows - 1;
+  constexpr std::int64_t kShortRow = 4096, kFewest = Tuning::kMinPlainRows - 1;
   if (layout.k > kShortRow) return kFewest;
   if (layout.block_size < 128) return layout.bits == 4 ? 6 : 4;
   if (Tuning::has_few_tiles(layout.n, multiprocessors)) return kFewest;
@@ -59,8 +59,8 @@ const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
     // Measured on an H100, see docs/notes/encoded-weights.md. Encoded weights would be expanded for others.
     if (problem.weight->has_offsets() && layout.block_size == 128 && !problem.weight->encoded && problem.m > 16)
       return "sm90_int8_wgmma takes more than 16 rows of a plain weight with offsets in blocks of 128";
-    const bool with_more = problem.weight->has_offsets() || problem.weight->encoded;
-    if (problem.m < (with_more ? 5 : Tuning::kMinRows))
+    const bool plain = !problem.weight->has_offsets() && !problem.weight->encoded;
+    if (problem.m < (plain ? Tuning::kMinPlainRows : Tuning::kMinRows))
       return "it takes M from 4 on, from 5 on of an encoded weight or one with offsets";
     if (leaves_to_gemv(problem, multiprocessors)) return "sm75_gemv takes so few rows of up to 4096 values";
     return problem.m > Tuning::max_rows(layout.n, layout.block_size, layout.bits, problem.weight->has_offsets(),
@@ -107,6 +107,8 @@ void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds
     x.tiled.order = TiledRows::Order::chunks;
     while (x.tiled.rows() < tile) ++x.tiled.shift;
     x.tiled.arrays = arrays;
+    // Behind the expansion of a weight it overlaps with that, otherwise it starts while the product in front of it
+    // runs.
     x.overlap = problem.follows_expansion && row == 0;
     x.starts_early = !problem.follows_expansion;
     x.tiled.stages = row_codes / TiledRows::kChunkK;
