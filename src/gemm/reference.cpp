@@ -16,6 +16,7 @@ class Reference {
   explicit Reference(const BlockProduct& product)
       : product_(product),
         w_(*product.weight),
+        reader_(w_),
         integer_(product.compute != ComputeMode::floating),
         mode_(activation_mode(product.compute, product.scales.source == ActivationScales::Source::fixed)),
         weight_sums_(product.compute == ComputeMode::int8_asym ? w_.weight_sums() : nullptr) {}
@@ -36,6 +37,7 @@ class Reference {
     float* totals = scratch.take<float>(outputs);
     float* values = scratch.take<float>(layout.k);
     auto* codes = scratch.take<std::int32_t>(layout.k);
+    auto* block = scratch.take<std::int8_t>(layout.block_length(0));
     for (std::int64_t o = 0; o < outputs; ++o) totals[o] = 0.0f;
     for (std::int64_t tap = 0; tap < layout.taps; ++tap) {
       const std::int64_t h = rows.at(line % rows.output, tap / columns.kernel);
@@ -50,9 +52,9 @@ class Reference {
       }
       for (std::int64_t p = 0; p < layout.blocks(); ++p) {
         if (integer_)
-          add_codes(block_of(values, result, p, codes), codes, tap, p, first, totals);
+          add_codes(block_of(values, result, p, codes), codes, tap, p, first, block, totals);
         else
-          add_values(values, tap, p, first, totals);
+          add_values(values, tap, p, first, block, totals);
       }
     }
     for (std::int64_t o = 0; o < outputs; ++o)
@@ -61,13 +63,16 @@ class Reference {
   }
 
   // Each block's products are summed first, then added to the total: the error grows with the block, not with K.
-  void add_values(const float* values, std::int64_t tap, std::int64_t p, std::int64_t first, float* totals) const {
-    const std::int64_t begin = w_.layout.block_begin(p), end = begin + w_.layout.block_length(p);
+  // `block` has room for the codes of one.
+  void add_values(const float* values, std::int64_t tap, std::int64_t p, std::int64_t first, std::int8_t* block,
+                  float* totals) const {
+    const std::int64_t begin = w_.layout.block_begin(p), length = w_.layout.block_length(p);
     for (std::int64_t o = 0; o < product_.outputs_per_group(); ++o) {
       const float scale = w_.scale(first + o, p), offset = w_.offset(first + o, p);
+      reader_.read(first + o, p, tap, block);
       float sum = 0.0f;
-      for (std::int64_t k = begin; k < end; ++k)
-        sum = numerics::fma_once(values[k], numerics::decode(w_.code(first + o, k, tap), scale, offset), sum);
+      for (std::int64_t k = 0; k < length; ++k)
+        sum = numerics::fma_once(values[begin + k], numerics::decode(block[k], scale, offset), sum);
       totals[o] += sum;
     }
   }
@@ -89,15 +94,17 @@ class Reference {
   }
 
   void add_codes(const BlockScale& scale, const std::int32_t* codes, std::int64_t tap, std::int64_t p,
-                 std::int64_t first, float* totals) const {
+                 std::int64_t first, std::int8_t* block, float* totals) const {
     const PackedLayout& layout = w_.layout;
-    const std::int64_t begin = layout.block_begin(p), end = begin + layout.block_length(p);
+    const std::int64_t length = layout.block_length(p);
+    codes += layout.block_begin(p);
     std::int64_t sum = 0;
-    for (std::int64_t k = begin; k < end; ++k) sum += codes[k];
+    for (std::int64_t k = 0; k < length; ++k) sum += codes[k];
     for (std::int64_t o = 0; o < product_.outputs_per_group(); ++o) {
       const std::int64_t row = first + o;
+      reader_.read(row, p, tap, block);
       std::int64_t acc = 0;
-      for (std::int64_t k = begin; k < end; ++k) acc += static_cast<std::int64_t>(codes[k]) * w_.code(row, k, tap);
+      for (std::int64_t k = 0; k < length; ++k) acc += std::int64_t{codes[k]} * block[k];
       float y = numerics::add_product(totals[o], acc, scale.scale, w_.scale(row, p));
       if (w_.has_offsets())
         y = numerics::add_weight_offset(y, scale.scale * static_cast<float>(sum), w_.offset(row, p));
@@ -110,6 +117,7 @@ class Reference {
 
   const BlockProduct& product_;
   const PackedWeight& w_;
+  BlockReader reader_;
   bool integer_;
   int mode_;
   const float* weight_sums_;

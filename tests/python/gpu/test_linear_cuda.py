@@ -36,21 +36,13 @@ TRANSCENDENTAL = ("silu", "gelu", "gelu_tanh", "tanh", "sigmoid")
 def block_values(rng, rows, k, g):
     """Return ordinary blocks, and ones that are zero, constant, tiny, one-sided or have an outlier."""
     values = rng.standard_normal((rows, k)).astype(np.float32)
-    for row in range(rows):
-        for begin in range(0, k, g):
-            block = values[row, begin : begin + g]
-            kind = rng.integers(12)
-            if kind == 0:
-                block[:] = 0
-            elif kind == 1:
-                block[:] = block[0]
-            elif kind == 2:
-                block *= np.float32(1e-30)
-            elif kind == 3:
-                block[0] = 1e5
-            elif kind == 4:
-                np.abs(block, out=block)
-    return values
+    begins = np.arange(k) // g * g
+    kinds = rng.integers(12, size=(rows, k))[:, begins]
+    values[kinds == 0] = 0
+    values = np.where(kinds == 1, values[:, begins], values)
+    values[kinds == 2] *= np.float32(1e-30)
+    values[(kinds == 3) & (begins == np.arange(k))] = 1e5
+    return np.where(kinds == 4, np.abs(values), values)
 
 
 def random_weight(rng, n, k, g, bits, scheme):
