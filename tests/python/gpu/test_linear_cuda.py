@@ -132,7 +132,7 @@ def assert_close_floats(given, expected, x, weight):
     finite = np.isfinite(a) & np.isfinite(b)
     assert (np.isfinite(a) == np.isfinite(b)).all()
     allowed = float_bound(x, weight) + rounding * np.abs(b) + 1e-7
-    assert (np.abs(a - b)[finite] <= allowed[finite]).all()
+    assert (np.abs(a[finite] - b[finite]) <= allowed[finite]).all()
 
 
 def reference(x, weight, bias, **options):

@@ -19,8 +19,11 @@ DEVICES = ("cuda:0", "cuda:1")
 
 
 @pytest.fixture(autouse=True)
-def seeded():
+def first_device():
+    """Begin on the first device, and leave it the current one: tests of other modules may come next."""
     torch.manual_seed(0)
+    torch.cuda.set_device(0)
+    yield
     torch.cuda.set_device(0)
 
 
