@@ -303,10 +303,9 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
     const bool one_block = weight.packed().layout.block_size > 128;
     const bool offsets = weight.packed().has_offsets();
     for (int i = 0; c.every_tile && i < sm90_int8_mma::kSizes; ++i)
-      if (offsets     ? sm90_int8_mma::takes_offsets(static_cast<sm90_int8_mma::Size>(i))
-          : one_block ? i < sm90_int8_mma::kOneBlockSizes
-                      : sm90_int8_mma::has_kernel(static_cast<sm90_int8_mma::Size>(i),
-                                                  weight.packed().layout.block_size, c.bits))
+      if (const auto size = static_cast<sm90_int8_mma::Size>(i);
+          offsets ? sm90_int8_mma::takes_offsets(size)
+                  : sm90_int8_mma::has_kernel(size, one_block ? 0 : weight.packed().layout.block_size, c.bits))
         run(run_sm90_int8_mma, 0, i);
   }
   if (!sm90_int8_wgmma_unsupported_reason(problem)) {

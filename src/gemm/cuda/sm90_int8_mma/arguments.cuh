@@ -27,16 +27,19 @@ struct Shape {
   constexpr int warps() const { return warps_n * warps_m * warps_k; }
 };
 
-// 32 columns by 8 to 64 rows, K shared; then 64 by 32, with 8 and with 16 warps, and 32 by 64, each warp for itself.
-enum class Size { rows8, rows16, rows32, rows64, broad, broad16, tall };
-constexpr int kSizes = 7, kOneBlockSizes = 4;  // of one block per row: the first ones
+// 32 columns by 8 to 64 rows, K shared by four warps, or with 8 rows by eight; then 64 by 32, with 8 and with 16 warps,
+// and 32 by 64, each warp for itself.
+enum class Size { rows8, split8, rows16, rows32, rows64, broad, broad16, tall };
+constexpr int kSizes = 8;
 
 // Returns whether there are kernels of this size for weights with offsets, which have no others.
 constexpr bool takes_offsets(Size size) { return size == Size::rows16 || size == Size::tall; }
 
-// Returns whether there are kernels of this size for a weight in blocks without offsets. With 8 bits and blocks of 128
-// sm90_int8_wgmma takes more than 32 rows.
+// Returns whether there are kernels of this size for a weight without offsets; a block size of 0 is one block per row.
+// With 8 bits and blocks of 128 sm90_int8_wgmma takes more than 32 rows.
 constexpr bool has_kernel(Size size, std::int64_t block_size, int bits) {
+  if (size == Size::split8) return bits == 4 && block_size != 32;
+  if (block_size == 0) return size <= Size::rows64;
   return size != Size::rows64 || block_size < 128 || bits == 4;
 }
 
@@ -45,12 +48,14 @@ struct Tuning {
     switch (size) {
       case Size::rows8:
         return {2, 1, 4, 1, 1, 2};
+      case Size::split8:
+        return {1, 1, 8, 2, 1, 2};
       case Size::rows16:
         return {2, 1, 4, 1, 2, 2};
       case Size::rows32:
         return {2, 1, 4, 1, 4, 1};
       case Size::rows64:
-        return {2, 2, 4, 1, 4, 1};
+        return {1, 2, 4, 2, 4, 1};
       case Size::broad:
         return {4, 2, 1, 1, 2, 2};
       case Size::broad16:
@@ -61,22 +66,29 @@ struct Tuning {
   }
   static constexpr bool has_few_tiles(std::int64_t n, int multiprocessors) { return (n + 31) / 32 <= multiprocessors; }
   // Sums of 32 or 64 rows leave room for one thread block, so they are for weights whose tiles of 32 columns all run at
-  // once; with short blocks there are too many sums of 64 rows. One block per row needs no room for sums.
-  static constexpr Size choose(std::int64_t rows, std::int64_t n, std::int64_t block_size, bool one_block, bool offsets,
-                               int multiprocessors) {
-    const bool few_tiles = has_few_tiles(n, multiprocessors);
-    if (offsets) return rows <= 16 ? Size::rows16 : Size::tall;
-    if (rows <= 8) return Size::rows8;
-    if (rows <= 16) return Size::rows16;
+  // once; with short blocks there are too many sums of 64 rows. One block per row needs no room for sums. Measured on
+  // an H200, see docs/notes/linear-cuda.md: stages of twice the k are faster in long rows, and tiles of 32 rows, whose
+  // ring is longer, where stages have many bytes or sums or there are many of them.
+  static constexpr Size choose(std::int64_t rows, const DeviceWeight& w, bool one_block, int multiprocessors) {
+    constexpr std::int64_t kLongRow = 4096, kVeryLongRow = 8192;
+    const bool few_tiles = has_few_tiles(w.n, multiprocessors);
+    if (w.offsets) return rows <= 16 ? Size::rows16 : Size::tall;
+    if (rows <= 8) {
+      if (few_tiles && one_block && w.bits == 8) return Size::rows32;
+      const bool splits = one_block || w.block_size == 64 || w.k > kLongRow;
+      return splits && has_kernel(Size::split8, one_block ? 0 : w.block_size, w.bits) ? Size::split8 : Size::rows8;
+    }
+    if (rows <= 16 && !(few_tiles && (w.bits == 8 || w.block_size < 128 || w.k > kVeryLongRow))) return Size::rows16;
     if (rows <= 32) return few_tiles || one_block ? Size::rows32 : Size::broad;
     if (one_block) return Size::rows64;
-    if (rows <= 64 && few_tiles) return block_size > 64 ? Size::rows64 : Size::broad16;
+    if (rows <= 64 && few_tiles) return w.block_size > 64 ? Size::rows64 : Size::broad16;
     return Size::tall;
   }
   // Chunks of k in a stage: whole blocks for every warp.
   static constexpr int chunks(Size size, int block_chunks) {
     if (block_chunks == kOneBlock) block_chunks = kUnitChunks;
     if (shape(size).warps_k == 1) return 8;
+    if (size == Size::split8) return 8 * block_chunks;
     return block_chunks == 4 ? 16 : size == Size::rows64 ? 4 * block_chunks : 8;
   }
 

@@ -8,6 +8,7 @@
 #include "runtime/cuda/cuda_warp.cuh"
 #include "runtime/cuda/ptx.cuh"
 #include "runtime/cuda/ptx_convert.cuh"
+#include "runtime/cuda/ptx_memory.cuh"
 #include "runtime/memory.h"
 
 // The kernel and the choice among its instances; each number of bits has its own file.
@@ -68,7 +69,7 @@ class Gemm {
   static constexpr bool kShared = kShape.warps_k > 1;  // K, by the warps
   static constexpr bool kKeepsSums = kShared && !kOneBlockPerRow;
   // The first warps multiply, the next one fills the ring, those behind it gather pixels, and the last ones add sums.
-  static constexpr int kWarps = kShape.warps(), kAdders = kKeepsSums ? kWarps / 2 : 0;
+  static constexpr int kWarps = kShape.warps(), kAdders = kKeepsSums ? (kRows < 32 ? 4 : kRows / 8) : 0;
   static constexpr int kFirstAdder = kWarps + 1 + Rows::gather_warps(kSize);
   static constexpr int kThreads = kWarpSize * (kFirstAdder + kAdders);
   static constexpr int kPitch = kShape.columns() + 4;  // of floats in shared memory: rows 2*quad take every bank once
@@ -87,12 +88,12 @@ class Gemm {
   static constexpr std::size_t kSharedBytes = sizeof(TileRing) + 4 * kSums;
   static_assert(kStages >= 2 && sizeof(TileRing) >= sizeof(float) * kTotals * kTotalArrays,
                 "a stage is copied while another one is multiplied");
-  static_assert(!kShared || kShape.columns() == kWarpSize, "a lane owns a column");
+  static_assert(!kShared || kShape.columns() == kWarpSize, "a row's columns are shared among a warp's lanes");
   static_assert(!kOffsets || (!Rows::kWindow && !kOneBlockPerRow), "tiles of rows, in blocks");
 
   __device__ __forceinline__ explicit Gemm(const Given& a)
       : a_(a),
-        pipeline_(*reinterpret_cast<TileRing*>(dynamic_shared())),
+        pipeline_(*reinterpret_cast<TileRing*>(ptx::kept_shared(dynamic_shared()))),
         warp_(__shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0)),
         lane_(static_cast<int>(threadIdx.x) % kWarpSize),
         group_(lane_ / 4),
@@ -248,8 +249,7 @@ class Gemm {
 
   // Returns the sums of a stage's block in one of two buffers, [rows, kPitch].
   __device__ __forceinline__ float* sums(int buffer, int block) const {
-    return reinterpret_cast<float*>(dynamic_shared() + sizeof(TileRing)) +
-           (buffer * kBlocks + block) * (kRows * kPitch);
+    return reinterpret_cast<float*>(&pipeline_ + 1) + (buffer * kBlocks + block) * (kRows * kPitch);
   }
 
   // values[i]: of row 2*quad + i%2, column 2*group + i/2.
@@ -276,7 +276,7 @@ class Gemm {
       }
   }
 
-  // By the warps that add: each owns kOwn neighboring rows, and a lane of it a column.
+  // By the warps that add: each owns kOwn neighboring rows, and a lane of it kOwnRows by kOwnColumns of their results.
   __device__ __forceinline__ void accumulate(int count) {
     PipelineState<kStages> state;
     PipelineState<2> buffer;
@@ -299,16 +299,43 @@ class Gemm {
       state.next();
     }
   }
-  __device__ __forceinline__ int own_row() const { return (warp_ - kFirstAdder) * kOwn; }
+  __device__ __forceinline__ int own_row() const {
+    return (warp_ - kFirstAdder) * kOwn + lane_ / kColumnLanes * kOwnRows;
+  }
+  __device__ __forceinline__ int own_column() const { return lane_ % kColumnLanes * kOwnColumns; }
+  template <int kCount>
+  struct alignas(sizeof(float) * kCount) Floats {
+    float of[kCount];
+  };
+  template <int kCount>
+  __device__ __forceinline__ static Floats<kCount> load(const float* from) {
+    return *reinterpret_cast<const Floats<kCount>*>(from);
+  }
   __device__ __forceinline__ void accumulate_block(const TileStage& stage, int buffer, int block) {
-    const float scale = stage.columns[0][lane_ / 16][block][lane_ % 16];
-    const float offset = kOffsets ? stage.columns[kOffsets][lane_ / 16][block][lane_ % 16] : 0.0f;
-    const float* products = sums(buffer, block) + own_row() * kPitch + lane_;
+    constexpr int kPanelRows = static_cast<int>(PackedLayout::kPanelRows);
+    const int column = own_column(), row = own_row();
+    const auto columns = [&](int array) {
+      return load<kOwnColumns>(&stage.columns[array][column / kPanelRows][block][column % kPanelRows]);
+    };
+    const auto rows = [&](int array) { return load<kOwnRows>(&stage.rows[block][array][row]); };
+    const float* products = sums(buffer, block) + row * kPitch + column;
+    const Floats<kOwnColumns> scales = columns(0);
+    const Floats<kOwnRows> row_scales = rows(0);
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      own_[i] = numerics::add_float_product(own_[i], products[i * kPitch], stage.rows[block][0][own_row() + i], scale);
-      if constexpr (kOffsets)
-        own_[i] = numerics::add_weight_offset(own_[i], stage.rows[block][1][own_row() + i], offset);
+    for (int i = 0; i < kOwnRows; ++i) {
+      const Floats<kOwnColumns> product = load<kOwnColumns>(products + i * kPitch);
+#pragma unroll
+      for (int j = 0; j < kOwnColumns; ++j)
+        own_[i][j] = numerics::add_float_product(own_[i][j], product.of[j], row_scales.of[i], scales.of[j]);
+    }
+    if constexpr (kOffsets) {
+      const Floats<kOwnColumns> offsets = columns(1);
+      const Floats<kOwnRows> row_sums = rows(1);
+#pragma unroll
+      for (int i = 0; i < kOwnRows; ++i)
+#pragma unroll
+        for (int j = 0; j < kOwnColumns; ++j)
+          own_[i][j] = numerics::add_weight_offset(own_[i][j], row_sums.of[i], offsets.of[j]);
     }
   }
 
@@ -337,7 +364,9 @@ class Gemm {
     if constexpr (kKeepsSums) {
       if (warp_ >= kFirstAdder) {
 #pragma unroll
-        for (int i = 0; i < kOwn; ++i) totals[(own_row() + i) * kPitch + lane_] = own_[i];
+        for (int i = 0; i < kOwnRows; ++i)
+#pragma unroll
+          for (int j = 0; j < kOwnColumns; ++j) totals[(own_row() + i) * kPitch + own_column() + j] = own_[i][j];
       }
     } else if (warp_ >= kWarps) {
       // The producers hold no accumulators.
@@ -375,14 +404,16 @@ class Gemm {
     }
   }
 
-  static constexpr int kOwn = kKeepsSums ? kRows / kAdders : 1;
+  // A lane that adds owns kOwn results: rows of a column, or of four neighboring columns if that makes fewer loads.
+  static constexpr int kOwn = kKeepsSums ? kRows / kAdders : 1, kOwnColumns = kOwn < 8 ? 1 : 4;
+  static constexpr int kOwnRows = kOwn / kOwnColumns, kColumnLanes = kWarpSize / kOwnColumns;
 
   const Given& a_;
   TileRing& pipeline_;
   int warp_, lane_, group_, quad_;
   int first_panel_, first_row_, warp_k_;
   float y_[kPanels][kTiles][4] = {};  // see put()
-  float own_[kOwn] = {};
+  float own_[kOwnRows][kOwnColumns] = {};
   Products row_products_ = {};  // of rows that are one block
 };
 
@@ -423,6 +454,8 @@ void launch_size(const typename Rows::Given& a, cudaStream_t stream) {
   // A window has few results where its tiles are small, or else other tiles.
   if constexpr (!Rows::kWindow) {
     if (a.size == Size::rows8) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows8>(a, stream);
+    if constexpr (has_kernel(Size::split8, kBlockChunks * kChunk, kBits))
+      if (a.size == Size::split8) return launch_kernel<Rows, kBits, kBlockChunks, Size::split8>(a, stream);
     if constexpr (has_kernel(Size::rows64, kBlockChunks * kChunk, kBits))
       if (a.size == Size::rows64) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows64>(a, stream);
     if constexpr (!kOneBlockPerRow)

@@ -11,6 +11,7 @@ namespace qcore::sm90_int8_mma {
 template <int kBits, int kBlockChunks, Size kTileSize, bool kOffsets>
 struct alignas(16) Stage {
   static constexpr Size kSize = kTileSize;
+  static constexpr bool kNibbles = kBits == 4;
   static constexpr Shape kShape = Tuning::shape(kSize);
   static constexpr bool kHasScales = kBlockChunks != kOneBlock, kHasOffsets = kOffsets;
   static constexpr int kArrays = kOffsets ? 2 : 1;  // of parameters
@@ -22,8 +23,9 @@ struct alignas(16) Stage {
 
   uint4 weights[kPanels * kSteps * 4];
   char codes[kChunks][kRows][kChunk];
-  float rows[kBlocks][kArrays][kRows];                                 // scales, scaled sums
-  float columns[kArrays][kPanels][kBlocks][PackedLayout::kPanelRows];  // scales, offsets
+  float rows[kBlocks][kArrays][kRows];  // scales, scaled sums
+  // Scales, offsets. Where lanes read those of two panels at once, these take different banks.
+  float columns[kArrays][kPanels][kBlocks + (kShape.warps_k > 1)][PackedLayout::kPanelRows];
 
   // Lines of 128 bytes are two steps. Lanes that differ in the step and in the lower two columns n of a unit's four
   // read at once: the exclusive or spreads them over the banks.
@@ -86,12 +88,12 @@ class Producer {
     if constexpr (!Rows::kWindow)
       if (a_.new_weight) ptx::wait_for_earlier_kernels();
 #pragma unroll 1
-    for (int i = 0; i < first; ++i) copy_weights(i);
+    for (int i = 0; i < first; ++i) copy_weights<false>(i);
     // The first stages of the weight are on their way before x is quantized.
     if constexpr (!Rows::kWindow) {
       ptx::wait_for_earlier_kernels();
 #pragma unroll 1
-      for (int i = 0; i < first; ++i) copy_rows(i);
+      for (int i = 0; i < first; ++i) copy_rows<false>(i);
       // Not at the beginning: 32 rows of 6144 x 4096 took 16.3 us with that and 12.7 with this on an H100.
       ptx::let_next_kernel_start();
     }
@@ -99,8 +101,11 @@ class Producer {
 #pragma unroll 1
     for (int i = first; i < count; ++i) {
       ptx::barrier_wait(pipeline_.empty[state.slot], state.parity);
-      copy_weights(state.slot);
-      if constexpr (!Rows::kWindow) copy_rows(state.slot);
+      // Stages of 4 bits have half as many copies, and two paths made them 1 to 2% slower.
+      if (!To::kNibbles && is_whole())
+        copy<true>(state.slot);
+      else
+        copy<false>(state.slot);
       state.next();
     }
   }
@@ -136,15 +141,26 @@ class Producer {
   static_assert(kPanelUnits % kWarpSize == 0, "a warp copies eight steps");
   static_assert(To::kPanels * To::kBlocks <= kWarpSize, "a lane copies a block's scales of a panel");
 
+  // Whether the weight has all of the next stage. Most stages are whole, and one warp fills the ring: its instructions
+  // for each of them are what the ring's speed depends on.
+  __device__ __forceinline__ bool is_whole() const {
+    return panels_ == To::kPanels && weight_blocks_left_ >= To::kBlocks && units_left_ + lane_ >= kPanelUnits;
+  }
+  template <bool kWhole>
+  __device__ __forceinline__ void copy(int slot) {
+    copy_weights<kWhole>(slot);
+    if constexpr (!Rows::kWindow) copy_rows<kWhole>(slot);
+  }
   // Announces what a stage gets, and starts what no other kernel writes.
+  template <bool kWhole>
   __device__ __forceinline__ void copy_weights(int slot) {
     To& to = pipeline_.stages[slot];
     ptx::Barrier& full = pipeline_.full[slot];
-    const int blocks = weight_blocks_left_ < To::kBlocks ? weight_blocks_left_ : To::kBlocks;
+    const int blocks = kWhole || weight_blocks_left_ >= To::kBlocks ? To::kBlocks : weight_blocks_left_;
     if constexpr (Rows::kWindow)
       copy_tap_scales(to, blocks);
     else
-      announce(to, full, blocks);
+      announce<kWhole>(to, full, blocks);
     __syncwarp();
     const int step = lane_ / 4;
     uint4* target = &to.weights[To::weight_unit(0, step / To::kChunkSteps, step % To::kChunkSteps, lane_ % 4)];
@@ -153,21 +169,24 @@ class Producer {
       const uint4* from = words_ + panel * panel_units_;
 #pragma unroll
       for (int unit = 0; unit < kPanelUnits; unit += kWarpSize)
-        ptx::copy_async(target + panel * kPanelUnits + unit, from + unit, panel < panels_ && unit < units_left_);
+        ptx::copy_async(target + panel * kPanelUnits + unit, from + unit,
+                        kWhole || (panel < panels_ && unit < units_left_));
     }
     ptx::barrier_arrive_with_copies(full);
     words_ += kPanelUnits;
     units_left_ -= kPanelUnits;
     weight_blocks_left_ -= To::kBlocks;
   }
+  template <bool kWhole>
   __device__ __forceinline__ void announce(To& to, ptx::Barrier& full, int blocks) {
+    const int panels = kWhole ? To::kPanels : panels_;
     if (lane_ == 0) {
       const int bytes = To::kHasScales ? blocks * kColumnScaleBytes : 0;
       const int row_bytes = To::kHasScales ? kRowParameterBytes : 0;
-      ptx::barrier_expect(full, panels_ * To::kArrays * bytes + blocks * (kBlockChunks * kRowChunkBytes + row_bytes));
+      ptx::barrier_expect(full, panels * To::kArrays * bytes + blocks * (kBlockChunks * kRowChunkBytes + row_bytes));
 #pragma unroll
       for (int panel = 0; panel < To::kPanels; ++panel)
-        if (To::kHasScales && panel < panels_) {
+        if (To::kHasScales && panel < panels) {
           ptx::bulk_copy(to.columns[0][panel], column_scales_ + panel * scale_floats_, bytes, full, kOwnRank);
           if constexpr (To::kHasOffsets)
             ptx::bulk_copy(to.columns[1][panel], column_offsets_ + panel * scale_floats_, bytes, full, kOwnRank);
@@ -188,9 +207,10 @@ class Producer {
         ptx::copy_async(&to.columns[0][panel][block][i], from + i, true);
     }
   }
+  template <bool kWhole>
   __device__ __forceinline__ void copy_rows(int slot) {
     To& to = pipeline_.stages[slot];
-    const int blocks = row_blocks_left_ < To::kBlocks ? row_blocks_left_ : To::kBlocks;
+    const int blocks = kWhole || row_blocks_left_ >= To::kBlocks ? To::kBlocks : row_blocks_left_;
     if (lane_ == 0) {
       ptx::bulk_copy(to.codes, codes_, blocks * kBlockChunks * kRowChunkBytes, pipeline_.full[slot], kOwnRank);
       if constexpr (To::kHasScales)

@@ -84,8 +84,7 @@ void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds
   constexpr std::int64_t kUnit = sm90_int8_mma::kUnitChunks * sm90_int8_mma::kChunk;
   const std::int64_t padded_block = arguments.one_block ? round_up(w.k, kUnit) : w.block_size;
   const std::int64_t row_codes = w.blocks * padded_block, rows = rows_at_once(bounds, row_codes, problem.m);
-  arguments.size = bounds.tile < 0 ? Tuning::choose(rows, w.n, w.block_size, arguments.one_block, w.offsets != nullptr,
-                                                    multiprocessors(problem.device.index))
+  arguments.size = bounds.tile < 0 ? Tuning::choose(rows, w, arguments.one_block, multiprocessors(problem.device.index))
                                    : static_cast<sm90_int8_mma::Size>(bounds.tile);
   const int tile = Tuning::shape(arguments.size).rows(), arrays = w.offsets ? 2 : 1;
   const std::int64_t tile_rows = round_up(rows, tile);
