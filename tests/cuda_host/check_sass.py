@@ -169,13 +169,12 @@ ON_SM75 = {
 SHOWN = ("IMMA", "HMMA", "IDP", "LDGSTS", "LDSM", "LOP3", "PRMT", "I2F")
 # How many instructions may load or store local memory. In sm90_float_wgmma, totals, sums and two steps' weights take
 # 224 of 240 registers, and offsets some more; in blocks of 128 the loops of weights without offsets or with zero
-# points have none. Kernels that quantize rows, and tiles of 16 rows under a window, store a few registers once, outside
-# their loops, so that more thread blocks fit on a multiprocessor.
+# points have none. Kernels that quantize rows store a few registers once, outside their loops, so that more thread
+# blocks fit on a multiprocessor.
 MAY_SPILL = {
     "sm90_float_wgmma_kernel": 40,
     "quantize_long_kernel": 11,
     "norm_quantize_kernel": 2,
-    "sm90_int8_mma_kernelINS0_10Im2colRows": 5,
 }
 CUTLASS_KERNELS = {"sm_75": 2, "sm_80": 2, "sm_90": 2}
 TARGETS = ("sm_75", "sm_80", "sm_90")

@@ -93,7 +93,7 @@ class Gemm {
 
   __device__ __forceinline__ explicit Gemm(const Given& a)
       : a_(a),
-        pipeline_(*reinterpret_cast<TileRing*>(ptx::kept_shared(dynamic_shared()))),
+        pipeline_(*reinterpret_cast<TileRing*>(memory())),
         warp_(__shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpSize, 0)),
         lane_(static_cast<int>(threadIdx.x) % kWarpSize),
         group_(lane_ / 4),
@@ -132,6 +132,11 @@ class Gemm {
 
  private:
   using Products = std::int32_t[kPanels][kTiles][4];
+
+  // Under a window registers are too few to keep the address.
+  __device__ __forceinline__ static char* memory() {
+    return Rows::kWindow ? dynamic_shared() : ptx::kept_shared(dynamic_shared());
+  }
 
   __device__ __forceinline__ void consume(int count) {
     PipelineState<kStages> state;

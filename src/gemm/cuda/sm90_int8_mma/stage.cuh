@@ -102,7 +102,7 @@ class Producer {
     for (int i = first; i < count; ++i) {
       ptx::barrier_wait(pipeline_.empty[state.slot], state.parity);
       // Stages of 4 bits have half as many copies, and two paths made them 1 to 2% slower.
-      if (!To::kNibbles && is_whole())
+      if (!Rows::kWindow && !To::kNibbles && is_whole())
         copy<true>(state.slot);
       else
         copy<false>(state.slot);
