@@ -133,7 +133,7 @@ class Gemm {
  private:
   using Products = std::int32_t[kPanels][kTiles][4];
 
-  // Under a window registers are too few to keep the address.
+  // Under a window there are too few registers to keep the address in one.
   __device__ __forceinline__ static char* memory() {
     return Rows::kWindow ? dynamic_shared() : ptx::kept_shared(dynamic_shared());
   }
@@ -336,12 +336,17 @@ class Gemm {
     if constexpr (kOffsets) {
       const Floats<kOwnColumns> offsets = columns(1);
       const Floats<kOwnRows> row_sums = rows(1);
-#pragma unroll
-      for (int i = 0; i < kOwnRows; ++i)
-#pragma unroll
-        for (int j = 0; j < kOwnColumns; ++j)
-          own_[i][j] = numerics::add_weight_offset(own_[i][j], row_sums.of[i], offsets.of[j]);
+      for_each_own(
+          [&](int i, int j) { own_[i][j] = numerics::add_weight_offset(own_[i][j], row_sums.of[i], offsets.of[j]); });
     }
+  }
+  // Calls with the row and the column of each result that a lane owns.
+  template <class Call>
+  __device__ __forceinline__ static void for_each_own(const Call& call) {
+#pragma unroll
+    for (int i = 0; i < kOwnRows; ++i)
+#pragma unroll
+      for (int j = 0; j < kOwnColumns; ++j) call(i, j);
   }
 
   // Returns four neighboring results of a row that is one block: the warps' sums of products become one float each.
@@ -367,12 +372,8 @@ class Gemm {
     auto* products = reinterpret_cast<std::int32_t*>(dynamic_shared());
     if constexpr (kOneBlockPerRow) ptx::wait_for_earlier_kernels();  // for the scales of x
     if constexpr (kKeepsSums) {
-      if (warp_ >= kFirstAdder) {
-#pragma unroll
-        for (int i = 0; i < kOwnRows; ++i)
-#pragma unroll
-          for (int j = 0; j < kOwnColumns; ++j) totals[(own_row() + i) * kPitch + own_column() + j] = own_[i][j];
-      }
+      if (warp_ >= kFirstAdder)
+        for_each_own([&](int i, int j) { totals[(own_row() + i) * kPitch + own_column() + j] = own_[i][j]; });
     } else if (warp_ >= kWarps) {
       // The producers hold no accumulators.
     } else if constexpr (kOneBlockPerRow) {
