@@ -274,10 +274,10 @@ TEST(Pieces, QuantizeAlignedRows) {
 TEST(Pieces, UnpackWeightAndItsSums) {
   Random random(2);
   for (const int bits : {4, 8})
-    for (const std::int64_t block_size : {1, 6, 16, 64, 200})
+    for (const std::int64_t block_size : {1, 6, 16, 64, 200, 1500, 3001})
       for (const std::int64_t n : {1, 17, 40})
         for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric}) {
-          const std::int64_t k = 130;
+          const std::int64_t k = block_size > 200 ? 3001 : 130;
           const QuantizedTensor weight = random_weight(random, n, k, block_size, bits, scheme);
           const PackedWeight& packed = weight.packed();
           const PackedLayout& layout = packed.layout;
