@@ -62,7 +62,7 @@ OWN_KERNELS = {
     "recurrent_single_step_kernel": 12,
     "recurrent_step_kernel": 32,
     "heads_kernel": 12,
-    "sm90_int8_mma_kernel": 82,
+    "sm90_int8_mma_kernel": 101,
     "lut_kernel": 21,
     "lut_strided_kernel": 7,
     "lstm_cell_kernel": 1,

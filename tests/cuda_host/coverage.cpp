@@ -51,7 +51,7 @@ constexpr Listed kKernels[] = {
     {"gemv_integer", 4},
     {"grouped_gemv", 8},
     {"grouped_int8_mma", 2},
-    {"sm90_int8_mma", 82},
+    {"sm90_int8_mma", 101},
     {"gru_cell", 1},
     {"gru_persistent", 12},
     {"gru_row", 7},

@@ -297,15 +297,14 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
   }
   // More rows of a weight with offsets than it is chosen for are multiplied too.
   LinearProblem fewer = problem;
-  if (weight.packed().has_offsets()) fewer.m = std::min<std::int64_t>(c.m, 16);
+  if (weight.packed().has_offsets()) fewer.m = std::min<std::int64_t>(c.m, 64);
   if (!sm90_int8_mma_unsupported_reason(fewer)) {
     run(run_sm90_int8_mma);
     const bool one_block = weight.packed().layout.block_size > 128;
-    const bool offsets = weight.packed().has_offsets();
+    const std::int64_t g = one_block ? 0 : weight.packed().layout.block_size;
     for (int i = 0; c.every_tile && i < sm90_int8_mma::kSizes; ++i)
       if (const auto size = static_cast<sm90_int8_mma::Size>(i);
-          offsets ? sm90_int8_mma::takes_offsets(size)
-                  : sm90_int8_mma::has_kernel(size, one_block ? 0 : weight.packed().layout.block_size, c.bits))
+          sm90_int8_mma::has_kernel(size, g, c.bits, weight.packed().has_offsets()))
         run(run_sm90_int8_mma, 0, i);
   }
   if (!sm90_int8_wgmma_unsupported_reason(problem)) {

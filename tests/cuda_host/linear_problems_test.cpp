@@ -12,6 +12,8 @@
 namespace qcore {
 namespace {
 
+constexpr const char* kFaster = "sm90_int8_wgmma computes this faster";
+
 TEST(LinearOnTheMachine, UnsupportedReason) {
   Random random(3);
   const QuantizedTensor weight = random_weight(random, 4, 40, 24, 4, Scheme::symmetric);
@@ -53,9 +55,7 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   for (const PackedWeight* packed : {&wide, &bytes}) {
     problem.weight = packed;
     problem.device = kCuda;
-    EXPECT_STREQ(sm75_gemv_unsupported_reason(problem),
-                 "sm90_int8_wgmma takes more than 8 rows of a weight with many columns, or with one block per row of 8 "
-                 "bits");
+    EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), kFaster);
     problem.device = kAmpere;
     EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
   }
@@ -65,7 +65,8 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
                         shifted_row = random_weight(random, 4, 40, 40, 4, Scheme::asymmetric);
   problem.weight = &usual.packed();
   EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr);
-  constexpr const char* kTooFew = "it takes M from 4 on, from 5 on of an encoded weight or one with offsets";
+  constexpr const char* kTooFew =
+      "it takes M from 4 on, from 5 on of an encoded weight, from 1 on of a plain one with offsets";
   problem.m = 3;
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), kTooFew);
   problem.m = 129;
@@ -73,12 +74,19 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   struct ShortBlocks {
     std::int64_t n, block_size, most;
     int bits = 4;
+    Scheme scheme = Scheme::symmetric;
   };
+  constexpr Scheme kShifted = Scheme::asymmetric;
   const std::int64_t all = 64 * multiprocessors(kCuda.index);  // columns whose tiles run at once
-  for (const ShortBlocks& c : {ShortBlocks{all / 2, 64, 128}, ShortBlocks{all, 128, 64}, ShortBlocks{1 << 20, 128, 8},
-                               ShortBlocks{1 << 20, 64, 8}, ShortBlocks{1 << 20, 32, 64},
-                               ShortBlocks{all / 2, 128, 32, 8}, ShortBlocks{all / 2, 64, 128, 8}}) {
+  for (const ShortBlocks& c :
+       {ShortBlocks{all / 2, 64, 128}, ShortBlocks{all, 128, 64}, ShortBlocks{1 << 20, 128, 8},
+        ShortBlocks{1 << 20, 64, 8}, ShortBlocks{1 << 20, 32, 64}, ShortBlocks{all / 2, 128, 32, 8},
+        ShortBlocks{all / 2, 64, 128, 8}, ShortBlocks{all / 2, 128, 64, 4, kShifted},
+        ShortBlocks{all / 2, 64, 128, 4, kShifted}, ShortBlocks{all, 128, 64, 8, kShifted},
+        ShortBlocks{1 << 20, 128, 16, 4, kShifted}, ShortBlocks{1 << 20, 128, 8, 8, kShifted},
+        ShortBlocks{1 << 20, 64, 16, 8, kShifted}, ShortBlocks{1 << 20, 32, 128, 8, kShifted}}) {
     PackedWeight blocks;
+    blocks.scheme = c.scheme;
     blocks.layout = PackedLayout(c.n, 8192, 1, c.block_size, c.bits);
     problem.weight = &blocks;
     problem.m = c.most;
@@ -93,9 +101,10 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
     int bits;
     std::int64_t most;  // that it leaves to gemv
   };
-  for (const FewRows& c : {FewRows{64, 4096, 128, 4, 3}, FewRows{all, 4096, 128, 4, 4}, FewRows{1 << 20, 40, 128, 4, 8},
-                           FewRows{64, 4096, 64, 4, 6}, FewRows{1 << 20, 40, 32, 4, 6}, FewRows{64, 4104, 128, 4, 3},
-                           FewRows{64, 4096, 128, 8, 3}, FewRows{all, 4096, 128, 8, 4}, FewRows{all, 4096, 64, 8, 4},
+  for (const FewRows& c : {FewRows{64, 4096, 128, 4, 3}, FewRows{all, 4096, 128, 4, 3}, FewRows{1 << 20, 40, 128, 4, 8},
+                           FewRows{32, 4096, 64, 4, 6}, FewRows{64, 4096, 64, 4, 3}, FewRows{all, 4096, 64, 4, 3},
+                           FewRows{1 << 20, 40, 32, 4, 6}, FewRows{1 << 20, 40, 64, 8, 4}, FewRows{64, 4104, 128, 4, 3},
+                           FewRows{64, 4096, 128, 8, 3}, FewRows{all, 4096, 64, 8, 4},
                            FewRows{64, 4095, 128, 4, 3}}) {  // gemv has no short way for 4095 values
     PackedWeight blocks;
     blocks.layout = PackedLayout(c.n, c.k, 1, c.block_size, c.bits);
@@ -113,8 +122,9 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
     int bits;
     std::int64_t fewest, most;
   };
-  for (const OneBlock& c : {OneBlock{64, 2048, 4, 9, 64}, OneBlock{64, 4096, 8, 5, 64}, OneBlock{8192, 4096, 4, 5, 8},
-                            OneBlock{8192, 4096, 8, 1, 8}}) {
+  for (const OneBlock& c :
+       {OneBlock{all / 2, 2048, 4, 9, 64}, OneBlock{all / 2, 4096, 4, 5, 64}, OneBlock{1 << 20, 4096, 4, 5, 8},
+        OneBlock{1 << 20, 4096, 8, 5, 8}, OneBlock{all, 2048, 4, 1, 16}}) {
     PackedWeight one_block;
     one_block.layout = PackedLayout(c.n, c.k, 1, c.k, c.bits);
     problem.weight = &one_block;
@@ -132,15 +142,34 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr);
   const QuantizedTensor long_blocks = random_weight(random, 4, 256, 128, 4, Scheme::asymmetric);
   problem.weight = &long_blocks.packed();
-  problem.m = 16;
+  problem.m = 1;
   EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr);
-  problem.m = 17;
+  problem.m = 128;
+  EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr);
+  PackedWeight shifted_blocks;
+  shifted_blocks.layout = PackedLayout(all / 2, 256, 1, 128, 4);
+  shifted_blocks.scheme = kShifted;
+  problem.weight = &shifted_blocks;
+  problem.m = 65;
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem),
-               "sm90_int8_wgmma takes more than 16 rows of a plain weight with offsets in blocks of 128");
+               "sm90_int8_wgmma takes so many rows of a plain weight with offsets in blocks of 128");
   problem.m = 9;
   problem.weight = &shifted_row.packed();
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem),
                "it takes weights with offsets in blocks of 32, 64 and 128 only");
+  PackedWeight longer;
+  longer.layout = PackedLayout(1 << 20, 4096, 1, 256, 4);
+  problem.weight = &longer;
+  problem.m = 1;
+  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), kFaster);
+  longer.layout = PackedLayout(64, 4096, 1, 256, 4);
+  EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
+  problem.compute = ComputeMode::int8_asym;
+  problem.m = 8;
+  EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
+  problem.m = 9;
+  EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), kFaster);
+  problem.compute = ComputeMode::int8;
   problem.weight = &whole.packed();
   problem.m = 17;
   EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it takes M up to 16");
@@ -155,6 +184,17 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   problem.m = 9;
   EXPECT_STREQ(sm75_gemv_unsupported_reason(problem), "it takes M up to 8 with float activations");
   EXPECT_EQ(sm80_float_mma_unsupported_reason(problem), nullptr);
+  problem.x.dtype = DType::f16;
+  constexpr const char* kFromMore =
+      "it takes M from 17 on, from 9 on of a weight with many columns whose offsets, if any, are zero points";
+  longer.layout = PackedLayout(1 << 20, 4096, 1, 128, 4);
+  for (const std::int64_t most : {8, 16}) {
+    problem.weight = most == 8 ? &longer : &whole.packed();
+    problem.m = most;
+    EXPECT_STREQ(sm90_float_wgmma_unsupported_reason(problem), kFromMore);
+    ++problem.m;
+    EXPECT_EQ(sm90_float_wgmma_unsupported_reason(problem), nullptr);
+  }
 }
 
 // Checks that what the retired row `sliced_epilogue`, and `sm75_gemv` with float activations from 8.0 on, took has a

@@ -32,12 +32,10 @@ struct Shape {
 enum class Size { rows8, split8, rows16, rows32, rows64, broad, broad16, tall };
 constexpr int kSizes = 8;
 
-// Returns whether there are kernels of this size for weights with offsets, which have no others.
-constexpr bool takes_offsets(Size size) { return size == Size::rows16 || size == Size::tall; }
-
-// Returns whether there are kernels of this size for a weight without offsets; a block size of 0 is one block per row.
-// With 8 bits and blocks of 128 sm90_int8_wgmma takes more than 32 rows.
-constexpr bool has_kernel(Size size, std::int64_t block_size, int bits) {
+// Returns whether there are kernels of this size; a block size of 0 is one block per row. With 8 bits and blocks of 128
+// sm90_int8_wgmma takes more than 32 rows.
+constexpr bool has_kernel(Size size, std::int64_t block_size, int bits, bool offsets) {
+  if (offsets && (size == Size::broad || size == Size::broad16)) return false;
   if (size == Size::split8) return bits == 4 && block_size != 32;
   if (block_size == 0) return size <= Size::rows64;
   return size != Size::rows64 || block_size < 128 || bits == 4;
@@ -47,11 +45,11 @@ struct Tuning {
   static constexpr Shape shape(Size size) {
     switch (size) {
       case Size::rows8:
-        return {2, 1, 4, 1, 1, 2};
+        return {1, 1, 4, 2, 1, 2};
       case Size::split8:
         return {1, 1, 8, 2, 1, 2};
       case Size::rows16:
-        return {2, 1, 4, 1, 2, 2};
+        return {1, 1, 4, 2, 2, 2};
       case Size::rows32:
         return {2, 1, 4, 1, 4, 1};
       case Size::rows64:
@@ -64,25 +62,40 @@ struct Tuning {
         return {1, 4, 1, 2, 2, 2};
     }
   }
+  static constexpr std::int64_t tiles(std::int64_t n, std::int64_t rows, int columns, int tile_rows) {
+    return (n + columns - 1) / columns * ((rows + tile_rows - 1) / tile_rows);
+  }
   static constexpr bool has_few_tiles(std::int64_t n, int multiprocessors) { return (n + 31) / 32 <= multiprocessors; }
-  // Sums of 32 or 64 rows leave room for one thread block, so they are for weights whose tiles of 32 columns all run at
-  // once; with short blocks there are too many sums of 64 rows. One block per row needs no room for sums. Measured on
-  // an H200, see docs/notes/linear-cuda.md: stages of twice the k are faster in long rows, and tiles of 32 rows, whose
-  // ring is longer, where stages have many bytes or sums or there are many of them.
+  // Returns whether tiles of 32 columns and as many rows as there are kernels for all run at once.
+  static constexpr bool runs_at_once(std::int64_t rows, std::int64_t n, std::int64_t block_size, int bits, bool offsets,
+                                     int multiprocessors) {
+    return tiles(n, rows, 32, has_kernel(Size::rows64, block_size, bits, offsets) ? 64 : 32) <= multiprocessors;
+  }
+  // The lowest tiles that all run at once; where there are too many tiles for that, broad or high ones, which read
+  // less. With 8 bits and long rows a multiprocessor has one tile of 32 rows rather than two of 8 or one of 16, whose
+  // stages have less to multiply. Measured on an H200, see docs/notes/linear-cuda.md.
   static constexpr Size choose(std::int64_t rows, const DeviceWeight& w, bool one_block, int multiprocessors) {
     constexpr std::int64_t kLongRow = 4096, kVeryLongRow = 8192;
-    const bool few_tiles = has_few_tiles(w.n, multiprocessors);
-    if (w.offsets) return rows <= 16 ? Size::rows16 : Size::tall;
-    if (rows <= 8) {
-      if (few_tiles && one_block && w.bits == 8) return Size::rows32;
-      const bool splits = one_block || w.block_size == 64 || w.k > kLongRow;
-      return splits && has_kernel(Size::split8, one_block ? 0 : w.block_size, w.bits) ? Size::split8 : Size::rows8;
-    }
-    if (rows <= 16 && !(few_tiles && (w.bits == 8 || w.block_size < 128 || w.k > kVeryLongRow))) return Size::rows16;
-    if (rows <= 32) return few_tiles || one_block ? Size::rows32 : Size::broad;
-    if (one_block) return Size::rows64;
-    if (rows <= 64 && few_tiles) return w.block_size > 64 ? Size::rows64 : Size::broad16;
-    return Size::tall;
+    const std::int64_t block_size = one_block ? 0 : w.block_size;
+    const bool offsets = w.offsets != nullptr;
+    const bool long_row = w.k > kVeryLongRow, many_bytes = w.bits == 8 && (one_block || long_row);
+    const bool many_columns = !has_few_tiles(w.n, 2 * multiprocessors);
+    const bool splits = one_block || block_size == 64 || w.k > kLongRow || many_columns;
+    const Size lowest = splits && has_kernel(Size::split8, block_size, w.bits, offsets) ? Size::split8 : Size::rows8;
+    const auto run_at_once = [&](int tile_rows, int columns = 32) {
+      return tiles(w.n, rows, columns, tile_rows) <= multiprocessors;
+    };
+    if (one_block && many_bytes && long_row && run_at_once(32)) return Size::rows32;
+    const int lowest_resident = one_block || many_bytes ? 1 : shape(lowest).resident;
+    if (tiles(w.n, rows, 32, 8) <= lowest_resident * multiprocessors) return lowest;
+    if (run_at_once(16) && !many_bytes) return Size::rows16;
+    if (run_at_once(32)) return Size::rows32;
+    if (!offsets && block_size == 32 && rows > 16 && run_at_once(32, 64)) return Size::broad16;
+    if (run_at_once(64) && has_kernel(Size::rows64, block_size, w.bits, offsets)) return Size::rows64;
+    if (rows <= 8) return lowest;
+    if (rows <= 16 || (rows <= 32 && offsets && !many_columns)) return Size::rows16;
+    if (one_block) return rows <= 32 ? Size::rows32 : Size::rows64;
+    return rows <= 32 && !offsets ? Size::broad : Size::tall;
   }
   // Chunks of k in a stage: whole blocks for every warp.
   static constexpr int chunks(Size size, int block_chunks) {
@@ -96,12 +109,16 @@ struct Tuning {
   static constexpr int kMaxStages = 8;
   static constexpr std::int64_t kMinRows = 5, kMaxRows = 128;
   static constexpr std::int64_t kMinPlainRows = 4;  // in blocks of a weight that is not encoded and has no offsets
-  // Returns the most rows in blocks of 32, 64 or 128 for which this kernel is faster than sm90_int8_wgmma, as measured
-  // on one H100: fewer where its tiles of 64 columns, or of 32, do not all run at once.
-  static constexpr std::int64_t max_rows(std::int64_t n, std::int64_t block_size, int bits, bool offsets,
-                                         int multiprocessors) {
-    if (has_few_tiles(n, multiprocessors)) return offsets || has_kernel(Size::rows64, block_size, bits) ? kMaxRows : 32;
-    return block_size == 32 || (n + 63) / 64 <= multiprocessors ? 64 : 8;
+  // Returns whether this kernel is faster than sm90_int8_wgmma with so many rows in blocks of 32, 64 or 128, as
+  // measured on an H100 and an H200: with fewer rows where its tiles of 64 columns, or of 32, do not all run at once.
+  static constexpr bool is_faster(std::int64_t rows, std::int64_t n, std::int64_t block_size, int bits, bool offsets,
+                                  int multiprocessors) {
+    if (rows > kMaxRows) return false;
+    if (runs_at_once(rows, n, block_size, bits, offsets, multiprocessors)) return true;
+    if (has_few_tiles(n, multiprocessors)) return offsets || has_kernel(Size::rows64, block_size, bits, false);
+    if (block_size == 32) return offsets || rows <= 64;
+    if ((n + 63) / 64 <= multiprocessors) return rows <= 64;
+    return rows <= (offsets && (bits == 4 || block_size == 64) ? 16 : 8);
   }
 };
 

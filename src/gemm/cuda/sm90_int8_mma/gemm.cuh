@@ -440,12 +440,22 @@ void launch_kernel(const typename Rows::Given& a, cudaStream_t stream) {
 }
 
 template <class Rows, int kBits, int kBlockChunks>
+void launch_with_offsets(const typename Rows::Given& a, cudaStream_t stream) {
+  if (a.size == Size::rows8) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows8, true>(a, stream);
+  if (a.size == Size::rows16) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows16, true>(a, stream);
+  if (a.size == Size::rows32) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows32, true>(a, stream);
+  if constexpr (has_kernel(Size::split8, kBlockChunks * kChunk, kBits, true))
+    if (a.size == Size::split8) return launch_kernel<Rows, kBits, kBlockChunks, Size::split8, true>(a, stream);
+  if constexpr (has_kernel(Size::rows64, kBlockChunks * kChunk, kBits, true))
+    if (a.size == Size::rows64) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows64, true>(a, stream);
+  launch_kernel<Rows, kBits, kBlockChunks, Size::tall, true>(a, stream);
+}
+
+template <class Rows, int kBits, int kBlockChunks>
 void launch_size(const typename Rows::Given& a, cudaStream_t stream) {
   constexpr bool kOneBlockPerRow = kBlockChunks == kOneBlock;
   if constexpr (!Rows::kWindow && !kOneBlockPerRow)
-    if (a.w.offsets)
-      return a.size == Size::tall ? launch_kernel<Rows, kBits, kBlockChunks, Size::tall, true>(a, stream)
-                                  : launch_kernel<Rows, kBits, kBlockChunks, Size::rows16, true>(a, stream);
+    if (a.w.offsets) return launch_with_offsets<Rows, kBits, kBlockChunks>(a, stream);
   switch (a.size) {
     case Size::rows16:
       return launch_kernel<Rows, kBits, kBlockChunks, Size::rows16>(a, stream);
@@ -460,9 +470,9 @@ void launch_size(const typename Rows::Given& a, cudaStream_t stream) {
   // A window has few results where its tiles are small, or else other tiles.
   if constexpr (!Rows::kWindow) {
     if (a.size == Size::rows8) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows8>(a, stream);
-    if constexpr (has_kernel(Size::split8, kBlockChunks * kChunk, kBits))
+    if constexpr (has_kernel(Size::split8, kBlockChunks * kChunk, kBits, false))
       if (a.size == Size::split8) return launch_kernel<Rows, kBits, kBlockChunks, Size::split8>(a, stream);
-    if constexpr (has_kernel(Size::rows64, kBlockChunks * kChunk, kBits))
+    if constexpr (has_kernel(Size::rows64, kBlockChunks * kChunk, kBits, false))
       if (a.size == Size::rows64) return launch_kernel<Rows, kBits, kBlockChunks, Size::rows64>(a, stream);
     if constexpr (!kOneBlockPerRow)
       a.size == Size::broad ? launch_kernel<Rows, kBits, kBlockChunks, Size::broad>(a, stream)

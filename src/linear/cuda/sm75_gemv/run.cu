@@ -15,23 +15,22 @@ namespace {
 constexpr int kMaxSharedBytes75 = 64 << 10, kMaxSharedBytes = 99 << 10, kMaxSharedBytes90 = 227 << 10;
 constexpr std::int64_t kMaxShortDepth = 1 << 20;
 
-bool has_more_blocks_than_multiprocessors(std::int64_t n, int device) {
-  return ceil_div(n, gemv::kColumns) > multiprocessors(device);
-}
-
-// Returns whether sm90_int8_wgmma is faster, for which sm90_int8_mma leaves these rows as well.
+// Returns whether sm90_int8_wgmma is faster, for which sm90_int8_mma leaves these rows as well. Measured on an H200,
+// see docs/notes/linear-cuda.md.
 bool leaves_to_warpgroups(const LinearProblem& problem) {
   const PackedLayout& layout = problem.weight->layout;
-  if (problem.compute != ComputeMode::int8 || problem.m <= RowQuantizer::kMaxRows) return false;
-  const int device = problem.device.index;
+  if (sm90_int8_wgmma_unsupported_reason(problem)) return false;
+  const int processors = multiprocessors(problem.device.index);
   const std::int64_t g = layout.block_size;
-  const bool short_blocks = (g == 64 || g == 128) && !problem.weight->has_offsets();
-  const bool leaves =
-      (layout.blocks() == 1 && (layout.bits == 8 || has_more_blocks_than_multiprocessors(layout.n, device))) ||
-      (short_blocks &&
-       problem.m > sm90_int8_mma::Tuning::max_rows(layout.n, g, layout.bits, problem.weight->has_offsets(),
-                                                   multiprocessors(device)));
-  return leaves && !sm90_int8_wgmma_unsupported_reason(problem);
+  const bool one_block = layout.blocks() == 1, few_rows = problem.m <= RowQuantizer::kMaxRows;
+  const std::int64_t groups = ceil_div(layout.n, gemv::kColumns);
+  const bool many_columns = groups > processors;
+  if (problem.compute == ComputeMode::int8_asym)
+    return few_rows ? g == 32 && !one_block && many_columns : !one_block || many_columns;
+  if (one_block) return !few_rows && (layout.bits == 8 || many_columns);
+  if (g > 128) return layout.bits == 8 || groups > (few_rows ? 2 : 1) * processors;
+  return !few_rows && !sm90_int8_mma::Tuning::is_faster(problem.m, layout.n, g, layout.bits,
+                                                        problem.weight->has_offsets(), processors);
 }
 
 void run_gemv_integer(const LinearProblem& problem, const DeviceWeight& w, std::int64_t padded_block,
@@ -139,8 +138,7 @@ const char* sm75_gemv_unsupported_reason(const LinearProblem& problem) {
   if (capability < 75) return "it needs compute capability 7.5";
   if (problem.compute == ComputeMode::floating && capability >= 80 && layout.k <= kMaxDepth)
     return "sm80_float_mma takes float activations from compute capability 8.0 on";
-  if (leaves_to_warpgroups(problem))
-    return "sm90_int8_wgmma takes more than 8 rows of a weight with many columns, or with one block per row of 8 bits";
+  if (leaves_to_warpgroups(problem)) return "sm90_int8_wgmma computes this faster";
   return nullptr;
 }
 

@@ -17,23 +17,28 @@ bool has_short_blocks(const PackedLayout& layout) {
   return layout.block_size == 32 || layout.block_size == 64 || layout.block_size == 128;
 }
 
-// The fewest rows of one block each for which this kernel is faster than sm75_gemv, whose every thread block quantizes
-// all of x: long rows and large weights make that slow. Measured on an H100, see docs/notes/hopper.md.
-std::int64_t fewest_rows_of_one_block(const PackedLayout& layout) {
+// The fewest rows of one block each for which this kernel is faster than sm75_gemv, whose thread blocks quantize all of
+// x each: long rows make that slow, and so do columns for one more round. Measured on an H200, see
+// docs/notes/linear-cuda.md.
+std::int64_t fewest_rows_of_one_block(const PackedLayout& layout, int multiprocessors) {
   constexpr std::int64_t kLargeWeight = 1 << 25, kLongRow = 4096;
-  if (layout.bits == 8 && layout.n * layout.k >= kLargeWeight) return 1;
+  const bool few_tiles = Tuning::has_few_tiles(layout.n, multiprocessors);
+  if (!few_tiles && Tuning::has_few_tiles(layout.n, 2 * multiprocessors)) return 1;
+  if (layout.bits == 8 && few_tiles && layout.n * layout.k >= kLargeWeight) return 2;
   return layout.k >= kLongRow ? Tuning::kMinRows : 9;
 }
 
-// The most rows in blocks of 32, 64 or 128 for which sm75_gemv is faster, measured on an H100, see
+// The most rows in blocks of 32, 64 or 128 for which sm75_gemv is faster, measured on an H200, see
 // docs/notes/linear-cuda.md: its thread blocks quantize up to 4096 values of a row at once, and take several groups of
-// columns in turn where those of sm90_int8_mma, two on a multiprocessor, do not all run at once.
+// columns in turn where those of sm90_int8_mma, two on a multiprocessor, do not all run at once. With short blocks it
+// is also faster where half of the multiprocessors have nothing to do.
 std::int64_t most_rows_of_gemv(const PackedLayout& layout, int multiprocessors) {
   constexpr std::int64_t kShortRow = 4096, kFewest = Tuning::kMinPlainRows - 1;
   if (layout.k > kShortRow) return kFewest;
-  if (layout.block_size < 128) return layout.bits == 4 ? 6 : 4;
-  if (Tuning::has_few_tiles(layout.n, multiprocessors)) return kFewest;
-  return Tuning::has_few_tiles(layout.n, 2 * multiprocessors) ? 4 : RowQuantizer::kMaxRows;
+  const bool short_blocks = layout.block_size < 128, narrow = Tuning::has_few_tiles(2 * layout.n, multiprocessors);
+  if (short_blocks && layout.bits == 8) return 4;
+  if (Tuning::has_few_tiles(layout.n, 2 * multiprocessors) && !(short_blocks && narrow)) return kFewest;
+  return short_blocks ? 6 : RowQuantizer::kMaxRows;
 }
 
 // Only the way of sm75_gemv that is one launch is faster.
@@ -55,23 +60,24 @@ const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
     return "it takes weights with offsets in blocks of 32, 64 and 128 only";
   if (problem.m > Tuning::kMaxRows) return "it takes M up to 128";
   const int multiprocessors = qcore::multiprocessors(problem.device.index);
-  if (has_short_blocks(layout)) {
-    // Measured on an H100, see docs/notes/encoded-weights.md. Encoded weights would be expanded for others.
-    if (problem.weight->has_offsets() && layout.block_size == 128 && !problem.weight->encoded && problem.m > 16)
-      return "sm90_int8_wgmma takes more than 16 rows of a plain weight with offsets in blocks of 128";
-    const bool plain = !problem.weight->has_offsets() && !problem.weight->encoded;
-    if (problem.m < (plain ? Tuning::kMinPlainRows : Tuning::kMinRows))
-      return "it takes M from 4 on, from 5 on of an encoded weight or one with offsets";
-    if (leaves_to_gemv(problem, multiprocessors)) return "sm75_gemv takes so few rows of up to 4096 values";
-    return problem.m > Tuning::max_rows(layout.n, layout.block_size, layout.bits, problem.weight->has_offsets(),
-                                        multiprocessors)
-               ? "sm90_int8_wgmma takes so many rows of a weight with so many columns"
-               : nullptr;
+  const bool offsets = problem.weight->has_offsets(), plain = !problem.weight->encoded;
+  const std::int64_t block_size = has_short_blocks(layout) ? layout.block_size : 0;
+  const bool at_once = Tuning::runs_at_once(problem.m, layout.n, block_size, layout.bits, offsets, multiprocessors);
+  if (block_size == 0) {
+    if (problem.m < fewest_rows_of_one_block(layout, multiprocessors))
+      return "sm75_gemv takes so few rows with one block per row";
+    const int few = Tuning::has_few_tiles(layout.n, 2 * multiprocessors) ? 16 : 8;
+    return problem.m > few && !at_once ? "sm90_int8_wgmma takes so many rows with one block per row" : nullptr;
   }
-  if (problem.m < fewest_rows_of_one_block(layout)) return "sm75_gemv takes so few rows with one block per row";
-  if (problem.m > (Tuning::has_few_tiles(layout.n, multiprocessors) ? 64 : 8))
-    return "sm90_int8_wgmma takes so many rows with one block per row";
-  return nullptr;
+  if (plain ? !offsets && problem.m < Tuning::kMinPlainRows : problem.m < Tuning::kMinRows)
+    return "it takes M from 4 on, from 5 on of an encoded weight, from 1 on of a plain one with offsets";
+  if (leaves_to_gemv(problem, multiprocessors)) return "sm75_gemv takes so few rows of up to 4096 values";
+  // Encoded weights would be expanded for the other kernel.
+  if (plain && offsets && block_size == 128 && problem.m > 64 && !at_once)
+    return "sm90_int8_wgmma takes so many rows of a plain weight with offsets in blocks of 128";
+  return Tuning::is_faster(problem.m, layout.n, block_size, layout.bits, offsets, multiprocessors)
+             ? nullptr
+             : "sm90_int8_wgmma takes so many rows of a weight with so many columns";
 }
 
 void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds) {
