@@ -85,9 +85,9 @@ struct Tuning {
     const auto run_at_once = [&](int tile_rows, int columns = 32) {
       return tiles(w.n, rows, columns, tile_rows) <= multiprocessors;
     };
-    if (one_block && many_bytes && long_row && run_at_once(32)) return Size::rows32;
-    const int lowest_resident = one_block || many_bytes ? 1 : shape(lowest).resident;
-    if (tiles(w.n, rows, 32, 8) <= lowest_resident * multiprocessors) return lowest;
+    int most_lowest = one_block || many_bytes ? multiprocessors : 2 * multiprocessors;
+    if (one_block && many_bytes) most_lowest = long_row ? 0 : multiprocessors / 2;
+    if (tiles(w.n, rows, 32, 8) <= most_lowest) return lowest;
     if (run_at_once(16) && !many_bytes) return Size::rows16;
     if (run_at_once(32)) return Size::rows32;
     if (!offsets && block_size == 32 && rows > 16 && run_at_once(32, 64)) return Size::broad16;
