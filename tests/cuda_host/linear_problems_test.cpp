@@ -101,11 +101,12 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
     int bits;
     std::int64_t most;  // that it leaves to gemv
   };
-  for (const FewRows& c : {FewRows{64, 4096, 128, 4, 3}, FewRows{all, 4096, 128, 4, 3}, FewRows{1 << 20, 40, 128, 4, 8},
-                           FewRows{32, 4096, 64, 4, 6}, FewRows{64, 4096, 64, 4, 3}, FewRows{all, 4096, 64, 4, 3},
-                           FewRows{1 << 20, 40, 32, 4, 6}, FewRows{1 << 20, 40, 64, 8, 4}, FewRows{64, 4104, 128, 4, 3},
-                           FewRows{64, 4096, 128, 8, 3}, FewRows{all, 4096, 64, 8, 4},
-                           FewRows{64, 4095, 128, 4, 3}}) {  // gemv has no short way for 4095 values
+  for (const FewRows& c :
+       {FewRows{64, 4096, 128, 4, 3}, FewRows{all, 4096, 128, 4, 3}, FewRows{2 * all, 4096, 128, 4, 4},
+        FewRows{1 << 20, 40, 128, 4, 8}, FewRows{32, 4096, 64, 4, 6}, FewRows{64, 4096, 64, 4, 3},
+        FewRows{all, 4096, 64, 4, 3}, FewRows{1 << 20, 40, 32, 4, 6}, FewRows{1 << 20, 40, 64, 8, 4},
+        FewRows{64, 4104, 128, 4, 3}, FewRows{64, 4096, 128, 8, 3}, FewRows{all, 4096, 64, 8, 4},
+        FewRows{64, 4095, 128, 4, 3}}) {  // gemv has no short way for 4095 values
     PackedWeight blocks;
     blocks.layout = PackedLayout(c.n, c.k, 1, c.block_size, c.bits);
     problem.weight = &blocks;

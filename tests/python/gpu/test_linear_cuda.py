@@ -84,7 +84,7 @@ def takes_tiles(m, n, k, g, bits, scheme):
             fewest = 2
         return symmetric and 0 < k <= g and fewest <= m <= 128 and (m <= (16 if tiles <= 2 else 8) or at_once)
     if symmetric:
-        few = 4 if tiles <= 2 else 9
+        few = 4 if tiles <= 2 else 5 if tiles <= 4 else 9
         if g < 128:
             few = 5 if bits == 8 else 7 if rounds(2 * n, 32) <= 1 or tiles > 2 else 4
         if m < (few if 0 < k <= 4096 and k % 8 == 0 else 4):

@@ -38,7 +38,8 @@ std::int64_t most_rows_of_gemv(const PackedLayout& layout, int multiprocessors) 
   const bool short_blocks = layout.block_size < 128, narrow = Tuning::has_few_tiles(2 * layout.n, multiprocessors);
   if (short_blocks && layout.bits == 8) return 4;
   if (Tuning::has_few_tiles(layout.n, 2 * multiprocessors) && !(short_blocks && narrow)) return kFewest;
-  return short_blocks ? 6 : RowQuantizer::kMaxRows;
+  if (short_blocks) return 6;
+  return Tuning::has_few_tiles(layout.n, 4 * multiprocessors) ? 4 : RowQuantizer::kMaxRows;
 }
 
 // Only the way of sm75_gemv that is one launch is faster.
