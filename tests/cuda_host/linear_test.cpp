@@ -292,7 +292,7 @@ TEST(LinearOnTheMachine, SomeRows) {
   }
 }
 
-// sm90_int8_mma with the weight's offsets: both sizes of tiles, rings that turn, stages that are not full.
+// sm90_int8_mma with the weight's offsets: every size of tiles, rings that turn, stages that are not full.
 TEST(LinearOnTheMachine, SomeRowsWithOffsets) {
   struct Shape {
     std::int64_t m, n, k;

@@ -72,8 +72,8 @@ struct Tuning {
     return tiles(n, rows, 32, has_kernel(Size::rows64, block_size, bits, offsets) ? 64 : 32) <= multiprocessors;
   }
   // The lowest tiles that all run at once; where there are too many tiles for that, broad or high ones, which read
-  // less. With 8 bits and long rows a multiprocessor has one tile of 32 rows rather than two of 8 or one of 16, whose
-  // stages have less to multiply. Measured on an H200, see docs/notes/linear-cuda.md.
+  // less. Rows of one block, or of many bytes, take one tile of 32 rows on a multiprocessor rather than two of 8 or one
+  // of 16, whose stages have less to multiply. Measured on an H200, see docs/notes/linear-cuda.md.
   static constexpr Size choose(std::int64_t rows, const DeviceWeight& w, bool one_block, int multiprocessors) {
     constexpr std::int64_t kLongRow = 4096, kVeryLongRow = 8192;
     const std::int64_t block_size = one_block ? 0 : w.block_size;
@@ -85,9 +85,9 @@ struct Tuning {
     const auto run_at_once = [&](int tile_rows, int columns = 32) {
       return tiles(w.n, rows, columns, tile_rows) <= multiprocessors;
     };
-    int most_lowest = one_block || many_bytes ? multiprocessors : 2 * multiprocessors;
-    if (one_block && many_bytes) most_lowest = long_row ? 0 : multiprocessors / 2;
-    if (tiles(w.n, rows, 32, 8) <= most_lowest) return lowest;
+    int most_low_tiles = one_block || many_bytes ? multiprocessors : 2 * multiprocessors;
+    if (one_block && many_bytes) most_low_tiles = long_row ? 0 : multiprocessors / 2;
+    if (tiles(w.n, rows, 32, 8) <= most_low_tiles) return lowest;
     if (run_at_once(16) && !many_bytes) return Size::rows16;
     if (run_at_once(32)) return Size::rows32;
     if (!offsets && block_size == 32 && rows > 16 && run_at_once(32, 64)) return Size::broad16;
