@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from linear_kernels import supported, takes
 
 import qcore
 
@@ -57,84 +58,6 @@ def strided(x, layout):
         wide[:, : x.shape[1]] = x
         return wide[:, : x.shape[1]]
     return x.t().contiguous().t() if layout == "transposed" else x
-
-
-def supported(kernel):
-    """Return whether this device has what the kernel needs."""
-    capability = torch.cuda.get_device_capability()
-    if kernel in ("sm90_float_wgmma", "sm90_int8_mma", "sm90_int8_wgmma"):
-        return capability == (9, 0)
-    return capability >= (8, 0) or kernel in ("sm75_gemv", "sm75_int8_sliced", "simt")
-
-
-def rounds(n, columns):
-    """Return how often all multiprocessors work on tiles of so many of n columns."""
-    return -(-n // columns) / torch.cuda.get_device_properties(0).multi_processor_count
-
-
-def takes_tiles(m, n, k, g, bits, scheme):
-    """Return whether sm90_int8_mma takes so many rows."""
-    short, symmetric, tiles = g in (32, 64, 128), scheme == "symmetric", rounds(n, 32)
-    at_once = tiles_at_once(m, n, g, bits)
-    if not short:
-        fewest = 5 if k >= 4096 else 9
-        if 1 < tiles <= 2:
-            fewest = 1
-        elif bits == 8 and tiles <= 1 and n * k >= 2**25:
-            fewest = 2
-        return symmetric and 0 < k <= g and fewest <= m <= 128 and (m <= (16 if tiles <= 2 else 8) or at_once)
-    if symmetric:
-        few = 4 if tiles <= 2 else 5 if tiles <= 4 else 9
-        if g < 128:
-            few = 5 if bits == 8 else 7 if rounds(2 * n, 32) <= 1 or tiles > 2 else 4
-        if m < (few if 0 < k <= 4096 and k % 8 == 0 else 4):
-            return False
-    if at_once or m > 128:
-        return m <= 128
-    if tiles <= 1:
-        return m <= 64 or g < 128 if not symmetric else bits == 4 or g < 128
-    if g == 32 or tiles <= 2:
-        return m <= 64 or (g == 32 and not symmetric)
-    return m <= (16 if not symmetric and (bits == 4 or g == 64) else 8)
-
-
-def tiles_at_once(m, n, g, bits):
-    """Return whether all multiprocessors together multiply so many rows in tiles of 32 columns."""
-    rows = 32 if g == 128 and bits == 8 else 64
-    return -(-n // 32) * -(-m // rows) <= torch.cuda.get_device_properties(0).multi_processor_count
-
-
-def takes(kernel, compute, m, k, g, scheme, dtype=torch.float16, n=1, bits=4):
-    if not supported(kernel):
-        return False
-    if kernel == "sm90_float_wgmma":
-        few = 8 if scheme == "symmetric" and rounds(n, 64) > 1 else 16
-        return dtype != torch.float32 and m > few and k > 0 and (k <= g or g % 32 == 0)
-    if kernel == "sm90_int8_mma":
-        return takes_tiles(m, n, k, g, bits, scheme)
-    if kernel in ("sm75_int8_sliced", "simt") or (kernel == "sm80_int8_mma" and g == 16):
-        return True
-    if kernel == "sm90_int8_wgmma":
-        return k > 0 and (k <= g or g in (32, 64) or g % 128 == 0)
-    if kernel == "sm75_gemv" and compute == "float":
-        return m <= 8 and torch.cuda.get_device_capability() < (8, 0)
-    if kernel == "sm75_gemv" and m > 16:
-        return False
-    if kernel == "sm75_gemv" and takes("sm90_int8_wgmma", compute, m, k, g, scheme):
-        many = rounds(n, 32) > 1
-        if compute == "int8_asym":
-            faster = (k > g or many) if m > 8 else g == 32 < k and many
-        elif k <= g:
-            faster = m > 8 and (bits == 8 or many)
-        else:
-            faster = (
-                bits == 8 or rounds(n, 32) > (1 if m > 8 else 2)
-                if g > 128
-                else m > 8 and not takes_tiles(m, n, k, g, bits, scheme)
-            )
-        if faster:
-            return False
-    return k <= g or g % 32 == 0
 
 
 def other_order(kernel, compute):
