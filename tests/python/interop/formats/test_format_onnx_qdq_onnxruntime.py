@@ -7,9 +7,12 @@ import onnxruntime
 import pytest
 from onnx import compose, helper
 from onnx_models import Layer, check, model_of
+from static_calls import exact_peer
 
 from qcore import formats
 from qcore.static import QConv2d, QLinear
+
+pytestmark = exact_peer
 
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.integers(-128, 128, (6, 4, 3, 3)).astype(np.int8)

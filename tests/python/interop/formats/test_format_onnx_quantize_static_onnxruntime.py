@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from static_calls import exact_peer
 
 import qcore
 from qcore import formats
@@ -75,6 +76,7 @@ def ends_of(graph, name):
     return producer[node.input[0]].input[0], user.output[0]
 
 
+@exact_peer
 @pytest.mark.parametrize(
     ("layout", "per_channel", "x_type", "w_type"),
     list(product((QuantFormat.QDQ, QuantFormat.QOperator), (False, True), (U8, S8), (S8,))),

@@ -7,6 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from static_calls import exact_peer
 
 from qcore.static import qconv2d, qlinear
 
@@ -83,6 +84,7 @@ def random_layer(rng, w_shape, dtype):
     return 0.02, int(rng.integers(low, high + 1)), weight, w_scale, y_scale, int(rng.integers(low, high + 1)), bias
 
 
+@exact_peer
 @pytest.mark.parametrize("dtype", RANGES)
 @pytest.mark.parametrize("case", CASES)
 def test_qlinearconv(case, dtype):
@@ -97,6 +99,7 @@ def test_qlinearconv(case, dtype):
         agree(ours, theirs, f"{case} {dtype}")
 
 
+@exact_peer
 @pytest.mark.parametrize("dtype", RANGES)
 def test_saturation_and_zero_points_at_the_ends(dtype):
     low, high = RANGES[dtype]
@@ -114,6 +117,7 @@ def test_saturation_and_zero_points_at_the_ends(dtype):
                 agree(qconv2d(x, *arguments, padding=1), theirs, f"{dtype} {x_zero} {y_zero} {y_scale}")
 
 
+@exact_peer
 @pytest.mark.parametrize("dtype", RANGES)
 @pytest.mark.parametrize("m", [1, 2, 7, 16, 65])
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (33, 7), (64, 64), (65, 257), (384, 1536)])

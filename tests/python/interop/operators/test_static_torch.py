@@ -7,6 +7,7 @@ may round to the neighboring code; each test prints how many do, and bounds them
 import numpy as np
 import pytest
 import torch
+from static_calls import exact_peer
 
 from qcore.static import qconv2d, qlinear
 
@@ -27,6 +28,7 @@ CASES = {
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # torch announces its plans for quantization
     pytest.mark.skipif("onednn" not in torch.backends.quantized.supported_engines, reason="torch without oneDNN"),
+    exact_peer,
 ]
 
 
