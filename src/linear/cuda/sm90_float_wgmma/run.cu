@@ -24,7 +24,7 @@ bool in_place(const LinearProblem& problem, std::int64_t stride) {
 }
 
 // Zero points of 4 bits become part of the decoded codes.
-bool needs_sums(const PackedWeight& weight) {
+bool needs_row_sums(const PackedWeight& weight) {
   return weight.has_offsets() && !(weight.layout.bits == 4 && weight.has_zero_points);
 }
 
@@ -32,7 +32,7 @@ bool needs_sums(const PackedWeight& weight) {
 // run at once. Measured on an H200, see docs/notes/linear-cuda.md.
 std::int64_t most_few_rows(const LinearProblem& problem) {
   const bool many_columns = ceil_div(problem.weight->layout.n, 64) > multiprocessors(problem.device.index);
-  return many_columns && !needs_sums(*problem.weight) ? 8 : Tuning::kFewRows;
+  return many_columns && !needs_row_sums(*problem.weight) ? 8 : Tuning::kFewRows;
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
   DeviceGuard guard(problem.device.index);
   const auto stream = static_cast<cudaStream_t>(problem.stream);
   const DeviceWeight w = device_weight(*problem.weight);
-  const bool sums_rows = needs_sums(*problem.weight);
+  const bool has_sums = needs_row_sums(*problem.weight);
   const std::int64_t x_stride = row_stride(problem.x);
   const bool gather = !in_place(problem, x_stride);
   const std::int64_t row_length = round_up(w.k, kUnit), unit = sm90_float_wgmma::sum_unit(w);
@@ -71,15 +71,14 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
 
   ScratchPlan scratch_plan;
   const auto values = scratch_plan.add<std::uint16_t>(gather ? rows * row_length : 0);
-  const auto sums =
-      scratch_plan.add<float>(sums_rows ? round_up(w.k, sm90_float_wgmma::kStepK) / unit * sum_stride : 0);
+  const auto sums = scratch_plan.add<float>(has_sums ? round_up(w.k, sm90_float_wgmma::kStepK) / unit * sum_stride : 0);
   const SpreadScratch spread = sm90_float_wgmma::spread_scratch(scratch_plan, plans[0], plans[1]);
   CudaScratch scratch(scratch_plan, problem.device.index, stream);
 
   sm90_float_wgmma::Arguments arguments{};
   arguments.w = w;
-  arguments.has_zero_points = w.offsets && !sums_rows;
-  arguments.new_weight = problem.follows_expansion && !sums_rows;
+  arguments.has_zero_points = w.offsets && !has_sums;
+  arguments.new_weight = problem.follows_expansion && !has_sums;
   arguments.dtype = problem.x.dtype;
   arguments.out = device_output(problem);
   arguments.pairs = problem.y.leading == 1 && columns_lie_together(problem.y, 2);
@@ -91,7 +90,7 @@ void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bou
     arguments.rows = count;
     arguments.row_stride = gather ? row_length : x_stride;
     arguments.values = gather ? scratch[values] : static_cast<const std::uint16_t*>(problem.x.data) + row * x_stride;
-    if (sums_rows) {
+    if (has_sums) {
       add_row_sums({arguments.values, arguments.row_stride, count, w.k, arguments.dtype, static_cast<int>(unit),
                     sum_stride, scratch[sums]},
                    stream);
