@@ -1,6 +1,6 @@
 """Measures what 4 bits cost stories15M: qcore's methods beside llama.cpp's Q4_0 and Q4_1, by KL divergence.
 
-    python examples/stories15m/compare.py FOLDER [--write PAGE.md]
+    python examples/stories15m/compare.py FOLDER [--table TABLE] [--only WEIGHTS] [--write PAGE.md]
 
 FOLDER is what llama2c.py wrote. The float model samples 24 texts, which are the test, and 64 others, whose activations
 "awq" and "gptq" get. Weights are rounded and dequantized, so that all methods run in torch's float32; the last table
@@ -27,6 +27,7 @@ STORY = Path(__file__).with_name("story.txt")
 COMPUTE = ("float", "int8")
 WITH_KERNELS = ("symmetric, g = 32, mse", "asymmetric, g = 32, rtn", "asymmetric, g = 32, mse")
 TABLES = ("layers", "embedding", "kernels")
+OURS, BAR = "symmetric, g = 32, mse", "llama.cpp Q4_0"  # of the same size
 
 
 def rounded(model: Any, method: Method, samples: dict[str, Any], head: bool) -> Any:
@@ -54,15 +55,15 @@ def divergence(found: Evaluation) -> str:
 
 
 def methods_table(
-    model: Any, samples: dict[str, Any], texts: list[list[int]], story: list[int], head: bool
+    methods: list[Method], model: Any, samples: dict[str, Any], texts: list[list[int]], story: list[int], head: bool
 ) -> tuple[list[str], dict[str, float]]:
-    """Measure all methods. Returns lines of Markdown, and the KL divergence by name."""
+    """Measure methods. Returns lines of Markdown, and the KL divergence by name."""
     lines = [
         "| weights | bits per weight | KL, sampled texts | same first choice | perplexity | KL, story.txt |",
         "|---|---|---|---|---|---|",
     ]
     found = {}
-    for method in all_methods():
+    for method in methods:
         made = rounded(model, method, samples, head)
         one, other = evaluate(made, texts, against=model), evaluate(made, story, against=model)
         assert one.comparison is not None
@@ -97,8 +98,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--table", action="append", choices=TABLES, help="measure this one; may be given again")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[method.name for method in all_methods()],
+        metavar="WEIGHTS",
+        help=f"measure these weights, {BAR} and {OURS}, named as in the tables; may be given again",
+    )
     parser.add_argument("--write", type=Path, metavar="PAGE.md", help="write the tables between the page's markers")
     given = parser.parse_args()
+    if given.only and given.write:
+        parser.error("--write needs all weights, and so no --only")
+    methods = [each for each in all_methods() if not given.only or each.name in (OURS, BAR, *given.only)]
     model, tokenizer = load_model(given.folder).model, load_tokenizer(given.folder)
     texts, calibration = (sample_texts(model, seed, count) for seed, count in ((0, TESTED), (1, CALIBRATED)))
     samples = layer_inputs(model, calibration)
@@ -115,8 +126,8 @@ def main() -> int:
         if table == "kernels":
             sections[table] = kernels_table(model, samples, texts)
             continue
-        sections[table], found = methods_table(model, samples, texts, story, head=table == "embedding")
-        best, bar = found["symmetric, g = 32, mse"], found["llama.cpp Q4_0"]
+        sections[table], found = methods_table(methods, model, samples, texts, story, head=table == "embedding")
+        best, bar = found[OURS], found[BAR]
         if best >= bar:
             print(f"{table}: KL {best:.4f}, expected less than Q4_0's {bar:.4f}", file=sys.stderr)
             status = 1

@@ -189,15 +189,9 @@ __device__ __forceinline__ void mma_m8n8k16(std::int32_t (&d)[2], std::uint32_t 
 inline void cuda_host_mma_m16n8k32(std::int32_t (&d)[4], const std::uint32_t (&words)[6], const std::int32_t (&c)[4],
                                    bool a_signed, bool b_signed = true) {
   const cuda_host::WarpWords<6> warp(words, "mma.m16n8k32");
-  const int group = cuda_host::lane() / 4, column = 2 * (cuda_host::lane() % 4);
   std::uint32_t sums[4];
   for (int i = 0; i < 4; ++i) sums[i] = static_cast<std::uint32_t>(c[i]);
-  for (int quads = 0; quads < 8; ++quads) {  // four k each
-    const int quad = quads % 4, half = quads / 4;
-    const std::uint32_t a[] = {warp.word(4 * group + quad, 2 * half), warp.word(4 * group + quad, 1 + 2 * half)};
-    const std::uint32_t b[] = {warp.word(4 * column + quad, 4 + half), warp.word(4 * column + 4 + quad, 4 + half)};
-    for (int i = 0; i < 4; ++i) sums[i] += cuda_host::product_of_bytes(a[i / 2], b[i % 2], a_signed, b_signed);
-  }
+  cuda_host::add_byte_products(sums, warp.lanes(), cuda_host::lane(), a_signed, b_signed);
   for (int i = 0; i < 4; ++i) d[i] = static_cast<std::int32_t>(sums[i]);
 }
 #endif

@@ -99,14 +99,7 @@ __device__ __forceinline__ float reciprocal(float x) {
 // The meaning of mma_half(), `words` being a and b. Not inlined: the kernels hold hundreds of them.
 inline void cuda_host_mma_half(float (&c)[4], const std::uint32_t (&words)[6], bool bf16) {
   const cuda_host::WarpWords<6> warp(words, "mma.m16n8k16");
-  const int group = cuda_host::lane() / 4, column = 2 * (cuda_host::lane() % 4);
-  for (int k = 0; k < 16; ++k) {
-    const int quad = k % 8 / 2, half = k / 8, shift = k % 2 * 16;
-    const auto value = [&](int lane, int word) { return cuda_host::half_value(warp.word(lane, word) >> shift, bf16); };
-    const float a[] = {value(4 * group + quad, 2 * half), value(4 * group + quad, 1 + 2 * half)};
-    const float b[] = {value(4 * column + quad, 4 + half), value(4 * column + 4 + quad, 4 + half)};
-    for (int i = 0; i < 4; ++i) c[i] += a[i / 2] * b[i % 2];
-  }
+  cuda_host::add_half_products(c, warp.lanes(), cuda_host::lane(), bf16);
 }
 #endif
 

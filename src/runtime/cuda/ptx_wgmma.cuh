@@ -209,11 +209,8 @@ SwizzledRows swizzled_rows(const void* shared) {
   return {static_cast<const char*>(shared), kRowBytes};
 }
 inline SwizzledRows next_k(SwizzledRows rows, int bytes) { return {rows.first + bytes, rows.row_bytes}; }
-inline std::uint32_t swizzled_word(SwizzledRows rows, int row, int k) {  // four bytes
-  return *reinterpret_cast<const std::uint32_t*>(rows.at(row, k));
-}
-inline std::uint32_t swizzled_half(SwizzledRows rows, int row, int k) {
-  return *reinterpret_cast<const std::uint16_t*>(rows.at(row, 2 * k));
+inline void load_swizzled(std::uint32_t (&words)[8], SwizzledRows rows, int row) {  // the 32 bytes of a product
+  for (int unit = 0; unit < 2; ++unit) std::memcpy(words + 4 * unit, rows.at(row, 16 * unit), 16);
 }
 #endif
 
@@ -382,19 +379,17 @@ __device__ __forceinline__ void product(std::int32_t (&d)[kColumns / 2], const s
 #else
   const cuda_host::WarpWords<4> rows(a, "wgmma");
   const int group = cuda_host::lane() / 4, quad = cuda_host::lane() % 4;
-  std::uint32_t words[16];  // of both rows, 32 k each
-  for (int i = 0; i < 16; ++i) words[i] = rows.word(4 * group + i % 4, i / 8 + 2 * (i % 8 / 4));
+  std::uint32_t words[2][8];  // of both rows, 32 k each
+  for (int row = 0; row < 2; ++row)
+    for (int i = 0; i < 8; ++i) words[row][i] = rows.word(4 * group + i % 4, row + 2 * (i / 4));
   cuda_host::product([=, &d] {
     for (int i = 0; i < kColumns / 4; ++i) {
-      std::uint32_t sum[2] = {};
-      for (int k = 0; k < 32; k += 4) {
-        const std::uint32_t word = swizzled_word(b, 8 * (i / 2) + 2 * quad + i % 2, k);
-        for (int row = 0; row < 2; ++row)
-          sum[row] += cuda_host::product_of_bytes(words[8 * row + k / 4], word, true, kSigned);
-      }
+      std::uint32_t column[8];
+      load_swizzled(column, b, 8 * (i / 2) + 2 * quad + i % 2);
       for (int row = 0; row < 2; ++row) {
         std::int32_t& result = d[4 * (i / 2) + 2 * row + i % 2];
-        result = static_cast<std::int32_t>(sum[row] + (add ? static_cast<std::uint32_t>(result) : 0));
+        const std::uint32_t sum = cuda_host::dot_bytes(words[row], column, true, kSigned);
+        result = static_cast<std::int32_t>(sum + (add ? static_cast<std::uint32_t>(result) : 0));
       }
     }
   });

@@ -36,22 +36,22 @@ __device__ __forceinline__ void product_half(float (&d)[32], const std::uint32_t
 #else
   const cuda_host::WarpWords<4> rows(a, "wgmma");
   const int group = cuda_host::lane() / 4, quad = cuda_host::lane() % 4;
-  const auto value = [](std::uint32_t half) { return cuda_host::half_value(half, kHalf == Half::bf16); };
   float values[2][16];  // of both rows
-  for (int row = 0; row < 2; ++row)
-    for (int k = 0; k < 16; ++k)
-      values[row][k] = value(rows.word(4 * group + k % 8 / 2, row + 2 * (k / 8)) >> (16 * (k % 2)) & 0xffffu);
+  for (int row = 0; row < 2; ++row) {
+    std::uint32_t halves[8];
+    for (int i = 0; i < 8; ++i) halves[i] = rows.word(4 * group + i % 4, row + 2 * (i / 4));
+    cuda_host::half_values(halves, kHalf == Half::bf16, values[row]);
+  }
   cuda_host::product([=, &d] {
     for (int i = 0; i < 16; ++i) {
-      float& first = d[4 * (i / 2) + i % 2];
-      float& second = d[4 * (i / 2) + 2 + i % 2];
-      float sums[] = {add ? first : 0.0f, add ? second : 0.0f};
-      for (int k = 0; k < 16; ++k) {
-        const float other = value(swizzled_half(b, 8 * (i / 2) + 2 * quad + i % 2, k));
-        sums[0] += values[0][k] * other;
-        sums[1] += values[1][k] * other;
+      std::uint32_t halves[8];
+      float column[16];
+      load_swizzled(halves, b, 8 * (i / 2) + 2 * quad + i % 2);
+      cuda_host::half_values(halves, kHalf == Half::bf16, column);
+      for (int row = 0; row < 2; ++row) {
+        float& result = d[4 * (i / 2) + 2 * row + i % 2];
+        result = cuda_host::add_dot(add ? result : 0.0f, values[row], column);
       }
-      first = sums[0], second = sums[1];
     }
   });
 #endif

@@ -42,9 +42,10 @@ struct Thread {
   const char* where = nullptr;
 };
 
-// Posted values alternate between two sets: a lane can't post the next value but one before all have read this one.
+// Posted values and words alternate between two sets: a lane can't post the next but one before all have read these.
 struct Warp {
   std::uint64_t values[2][kWarpSize];
+  LaneWords words[2][kWarpSize];  // of lanes that don't exist: poison
   unsigned existing = 0;
   unsigned arrived = 0;
   unsigned mask = 0;
@@ -214,10 +215,11 @@ bool run_round() {
 }
 
 SharedPiece new_piece(const void* key, std::size_t bytes) {
-  SharedPiece piece{key, std::make_unique<SharedUnit[]>(bytes / sizeof(SharedUnit) + 1), bytes};
-  std::memset(piece.get(), 0xff, bytes);
-  return piece;
+  // Not by make_unique(), which fills it with zeros.
+  return {key, std::unique_ptr<SharedUnit[]>(new SharedUnit[bytes / sizeof(SharedUnit) + 1]), bytes};
 }
+
+void poison(SharedPiece& piece) { std::memset(piece.get(), 0xff, piece.bytes); }
 
 void start_cluster(uint3 first) {
   machine.cluster.arrived = 0;
@@ -225,9 +227,10 @@ void start_cluster(uint3 first) {
   for (Block& block : machine.blocks) {
     block.rank = static_cast<int>(&block - machine.blocks.data());
     block.index = {first.x + static_cast<unsigned>(block.rank), first.y, first.z};
-    for (auto& piece : block.shared) std::memset(piece.get(), 0xff, piece.bytes);
+    for (auto& piece : block.shared) poison(piece);
     block.meeting.arrived = 0;
     block.warps.assign((machine.count + kWarpSize - 1) / kWarpSize, Warp{});
+    if (machine.count % kWarpSize) std::memset(block.warps.back().words, 0xff, sizeof(Warp::words));
     for (int i = 0; i < machine.count; ++i) {
       Thread& thread = *machine.threads[block.rank * machine.count + i];
       const unsigned at = static_cast<unsigned>(i);
@@ -369,14 +372,16 @@ void products_wait() {
 
 int lane() { return machine.running->number % kWarpSize; }
 
-Posted exchange(unsigned mask, std::uint64_t value, const char* where) {
-  Warp& warp = machine.running->block->warps[machine.running->number / kWarpSize];
+namespace {
+
+Warp& own_warp() { return machine.running->block->warps[machine.running->number / kWarpSize]; }
+
+// The lanes that exist of a mask, once all of them have called; each has posted into the set `warp.phase & 1` before.
+unsigned meet_lanes(Warp& warp, unsigned mask, const char* where) {
   const unsigned own = 1u << lane(), expected = mask & warp.existing;
   if (!(mask & own)) fail(std::string(where) + ": the calling lane is not in the mask");
   if (warp.arrived && (warp.mask != mask || warp.where != where))
     fail(std::string("lanes of one warp are at ") + warp.where + " and " + where + ", or differ in the mask");
-  const unsigned phase = warp.phase;
-  warp.values[phase & 1u][lane()] = value;
   warp.mask = mask;
   warp.where = where;
   warp.arrived |= own;
@@ -386,7 +391,24 @@ Posted exchange(unsigned mask, std::uint64_t value, const char* where) {
   } else {
     wait(&warp.phase, where);
   }
-  return {warp.values[phase & 1u], expected};
+  return expected;
+}
+
+}  // namespace
+
+Posted exchange(unsigned mask, std::uint64_t value, const char* where) {
+  Warp& warp = own_warp();
+  auto& values = warp.values[warp.phase & 1u];
+  values[lane()] = value;
+  return {values, meet_lanes(warp, mask, where)};
+}
+
+const LaneWords* exchange_words(const std::uint32_t* own, int count, const char* where) {
+  Warp& warp = own_warp();
+  auto& words = warp.words[warp.phase & 1u];
+  std::copy_n(own, count, words[lane()]);
+  meet_lanes(warp, 0xffffffffu, where);
+  return words;
 }
 
 void* shared_memory(const void* key, std::size_t bytes) {
@@ -399,6 +421,7 @@ void* shared_memory(const void* key, std::size_t bytes) {
   if (total > (key && machine.dynamic_bytes <= kSharedBytes ? kSharedBytes : kDynamicSharedBytes))
     fail("takes " + std::to_string(total) + " bytes of shared memory");
   shared.push_back(new_piece(key, bytes));
+  poison(shared.back());
   return shared.back().get();
 }
 

@@ -43,20 +43,18 @@ struct Posted {
 // Waits until every lane of the mask has called with the same mask and `where`.
 Posted exchange(unsigned mask, std::uint64_t value, const char* where);
 
+// Up to six registers of a lane. Those of all 32 stay until the calling lane posts again.
+using LaneWords = std::uint32_t[6];
+const LaneWords* exchange_words(const std::uint32_t* own, int count, const char* where);
+
 // The registers of all 32 lanes of a warp, of which each passes its own.
 template <int kCount>
 class WarpWords {
  public:
-  WarpWords(const std::uint32_t (&own)[kCount], const char* where) {
-    for (int i = 0; i < kCount; i += 2) {
-      const std::uint64_t pair = own[i] | std::uint64_t{i + 1 < kCount ? own[i + 1] : 0} << 32;
-      const Posted posted = exchange(0xffffffffu, pair, where);
-      for (int lane = 0; lane < 32; ++lane) {
-        words_[lane][i] = static_cast<std::uint32_t>(posted.read(lane));
-        if (i + 1 < kCount) words_[lane][i + 1] = static_cast<std::uint32_t>(posted.read(lane) >> 32);
-      }
-    }
+  WarpWords(const std::uint32_t (&own)[kCount], const char* where) : words_(exchange_words(own, kCount, where)) {
+    static_assert(kCount <= sizeof(LaneWords) / sizeof(std::uint32_t), "more registers than lanes post");
   }
+  const LaneWords* lanes() const { return words_; }
   std::uint32_t word(int lane, int index) const { return words_[lane][index]; }
   int unsigned_byte(int lane, int word, int byte) const { return words_[lane][word] >> (8 * byte) & 0xffu; }
   int signed_byte(int lane, int word, int byte) const {
@@ -64,17 +62,18 @@ class WarpWords {
   }
 
  private:
-  std::uint32_t words_[32][kCount];
+  const LaneWords* words_;
 };
 
-// The sum of the products of the four bytes of two words, modulo 2^32.
-inline std::uint32_t product_of_bytes(std::uint32_t a, std::uint32_t b, bool a_signed, bool b_signed) {
-  const std::uint32_t a_sign = a_signed ? 0x80u : 0, b_sign = b_signed ? 0x80u : 0;
-  std::uint32_t sum = 0;
-  for (int shift = 0; shift < 32; shift += 8)
-    sum += (((a >> shift & 0xffu) ^ a_sign) - a_sign) * (((b >> shift & 0xffu) ^ b_sign) - b_sign);
-  return sum;
-}
+// What a lane computes of m16n8k32 (runtime/cuda/ptx.cuh): words 0 to 3 of a lane are a, 4 and 5 are b.
+void add_byte_products(std::uint32_t (&sums)[4], const LaneWords* lanes, int lane, bool a_signed, bool b_signed);
+// Likewise of m16n8k16 (runtime/cuda/ptx_half.cuh).
+void add_half_products(float (&sums)[4], const LaneWords* lanes, int lane, bool bf16);
+
+// Sums of products of 32 bytes, modulo 2^32, and of 16 floats one after the other.
+std::uint32_t dot_bytes(const std::uint32_t (&a)[8], const std::uint32_t (&b)[8], bool a_signed, bool b_signed);
+void half_values(const std::uint32_t (&halves)[8], bool bf16, float (&values)[16]);
+float add_dot(float sum, const float (&a)[16], const float (&b)[16]);
 
 // Asynchronous copies of the running thread, from null: zeros. A copy poisons its destination when it is issued and
 // happens when it is waited for, so that both reading too early and issuing while another thread still reads are seen.
