@@ -54,8 +54,9 @@ function(qcore_link_for_older_systems target)
   endif()
 endfunction()
 
-# Checks of every single access, written out, take g++ minutes for an unrolled kernel: as calls of the address sanitizer they
-# don't. Of the other sanitizer, what that one finds too is left out.
+# Shortens compilation of a target with sanitizers: g++ takes minutes for an unrolled kernel if it writes out the check of
+# every access. The address sanitizer checks by calls instead, and the other one leaves out the errors of pointers that the
+# address sanitizer finds.
 function(qcore_sanitize_by_calls target)
   if(QCORE_SANITIZE MATCHES "address")
     target_compile_options(${target} PRIVATE --param=asan-instrumentation-with-call-threshold=0)

@@ -122,10 +122,10 @@ Fiber::~Fiber() {
 
 void Fiber::start(void (*run)(void*), void* context) {
 #if defined(__SANITIZE_ADDRESS__)
-  // A function that has returned leaves nothing poisoned.
-  if (left_in_the_middle_) __asan_unpoison_memory_region(stack_, kStackBytes);
+  // Not every time, because it takes long: a function that has returned leaves nothing poisoned.
+  if (may_be_poisoned_) __asan_unpoison_memory_region(stack_, kStackBytes);
 #endif
-  left_in_the_middle_ = true;
+  may_be_poisoned_ = true;
   run_ = run;
   context_ = context;
   sanitizer_state_ = nullptr;
@@ -138,7 +138,7 @@ void Fiber::enter() {
   Fiber* self = current;
   self->run_(self->context_);
   self->finished_ = true;
-  self->left_in_the_middle_ = false;
+  self->may_be_poisoned_ = false;
   leave_for(nullptr, main_stack, main_stack_bytes);
   self->platform_->leave();
   __builtin_unreachable();

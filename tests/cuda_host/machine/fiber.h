@@ -29,7 +29,7 @@ class Fiber {
   void* context_ = nullptr;
   void* sanitizer_state_ = nullptr;
   bool finished_ = true;
-  bool left_in_the_middle_ = true;  // what the stack's memory was before is not known
+  bool may_be_poisoned_ = true;  // the stack: it is new, or its function has not returned
 };
 
 }  // namespace cuda_host

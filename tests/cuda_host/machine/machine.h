@@ -65,14 +65,17 @@ class WarpWords {
   const LaneWords* words_;
 };
 
-// What a lane computes of m16n8k32 (runtime/cuda/ptx.cuh): words 0 to 3 of a lane are a, 4 and 5 are b.
+// Adds the four results of one lane of the product m16n8k32, which runtime/cuda/ptx.cuh defines. `lanes` holds the
+// words of all 32 lanes: words 0 to 3 are the lane's part of a, words 4 and 5 its part of b.
 void add_byte_products(std::uint32_t (&sums)[4], const LaneWords* lanes, int lane, bool a_signed, bool b_signed);
-// Likewise of m16n8k16 (runtime/cuda/ptx_half.cuh).
+// Does the same for m16n8k16, which runtime/cuda/ptx_half.cuh defines.
 void add_half_products(float (&sums)[4], const LaneWords* lanes, int lane, bool bf16);
 
-// Sums of products of 32 bytes, modulo 2^32, and of 16 floats one after the other.
+// Returns the sum of the products of 32 bytes, modulo 2^32.
 std::uint32_t dot_bytes(const std::uint32_t (&a)[8], const std::uint32_t (&b)[8], bool a_signed, bool b_signed);
+// Converts the 16 halves of eight words, the lower half of a word first.
 void half_values(const std::uint32_t (&halves)[8], bool bf16, float (&values)[16]);
+// Adds the products of 16 floats to `sum`, one after the other.
 float add_dot(float sum, const float (&a)[16], const float (&b)[16]);
 
 // Asynchronous copies of the running thread, from null: zeros. A copy poisons its destination when it is issued and

