@@ -210,7 +210,10 @@ SwizzledRows swizzled_rows(const void* shared) {
 }
 inline SwizzledRows next_k(SwizzledRows rows, int bytes) { return {rows.first + bytes, rows.row_bytes}; }
 inline void load_swizzled(std::uint32_t (&words)[8], SwizzledRows rows, int row) {  // the 32 bytes of a product
-  for (int unit = 0; unit < 2; ++unit) std::memcpy(words + 4 * unit, rows.at(row, 16 * unit), 16);
+  for (int i = 0; i < 2; ++i) {
+    const uint4 unit = *reinterpret_cast<const uint4*>(rows.at(row, 16 * i));
+    std::memcpy(words + 4 * i, &unit, sizeof unit);
+  }
 }
 #endif
 
