@@ -66,8 +66,8 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   problem.weight = &usual.packed();
   EXPECT_EQ(sm90_int8_mma_unsupported_reason(problem), nullptr);
   constexpr const char* kTooFew =
-      "it takes M from 4 on, from 5 on of an encoded weight, from 1 on of a plain one with offsets";
-  problem.m = 3;
+      "it takes M from 2 on, from 5 on of an encoded weight, from 1 on of a plain one with offsets";
+  problem.m = 1;
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), kTooFew);
   problem.m = 129;
   EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem), "it takes M up to 128");
@@ -81,6 +81,7 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   for (const ShortBlocks& c :
        {ShortBlocks{all / 2, 64, 128}, ShortBlocks{all, 128, 64}, ShortBlocks{1 << 20, 128, 8},
         ShortBlocks{1 << 20, 64, 8}, ShortBlocks{1 << 20, 32, 64}, ShortBlocks{all / 2, 128, 32, 8},
+        ShortBlocks{all, 128, 16, 8}, ShortBlocks{all, 64, 64, 8}, ShortBlocks{all / 2 * 3, 128, 16},
         ShortBlocks{all / 2, 64, 128, 8}, ShortBlocks{all / 2, 128, 64, 4, kShifted},
         ShortBlocks{all / 2, 64, 128, 4, kShifted}, ShortBlocks{all, 128, 64, 8, kShifted},
         ShortBlocks{1 << 20, 128, 16, 4, kShifted}, ShortBlocks{1 << 20, 128, 8, 8, kShifted},
@@ -104,15 +105,17 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
   for (const FewRows& c :
        {FewRows{64, 4096, 128, 4, 3}, FewRows{all, 4096, 128, 4, 3}, FewRows{2 * all, 4096, 128, 4, 4},
         FewRows{1 << 20, 40, 128, 4, 8}, FewRows{32, 4096, 64, 4, 6}, FewRows{64, 4096, 64, 4, 3},
-        FewRows{all, 4096, 64, 4, 3}, FewRows{1 << 20, 40, 32, 4, 6}, FewRows{1 << 20, 40, 64, 8, 4},
-        FewRows{64, 4104, 128, 4, 3}, FewRows{64, 4096, 128, 8, 3}, FewRows{all, 4096, 64, 8, 4},
-        FewRows{64, 4095, 128, 4, 3}}) {  // gemv has no short way for 4095 values
+        FewRows{all, 4096, 64, 4, 3}, FewRows{1 << 20, 40, 32, 4, 6}, FewRows{1 << 20, 40, 64, 8, 3},
+        FewRows{64, 4104, 128, 4, 2}, FewRows{all, 4104, 128, 4, 1}, FewRows{2 * all, 4104, 128, 4, 3},
+        FewRows{32, 4096, 128, 8, 3}, FewRows{64, 4096, 128, 8, 2}, FewRows{all, 4096, 128, 8, 2},
+        FewRows{all, 4096, 64, 8, 2}, FewRows{64, 4096, 64, 8, 3},
+        FewRows{64, 4095, 128, 4, 1}}) {  // gemv has no short way for 4095 values
     PackedWeight blocks;
     blocks.layout = PackedLayout(c.n, c.k, 1, c.block_size, c.bits);
     problem.weight = &blocks;
     problem.m = c.most;
     EXPECT_STREQ(sm90_int8_mma_unsupported_reason(problem),
-                 c.most > 3 ? "sm75_gemv takes so few rows of up to 4096 values" : kTooFew);
+                 c.most > 1 ? "sm75_gemv takes so few rows of so many values" : kTooFew);
     EXPECT_EQ(sm75_gemv_unsupported_reason(problem), nullptr);
     if (c.n == 1 << 20) continue;  // sm90_int8_wgmma takes more rows
     ++problem.m;
@@ -124,8 +127,8 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
     std::int64_t fewest, most;
   };
   for (const OneBlock& c :
-       {OneBlock{all / 2, 2048, 4, 9, 64}, OneBlock{all / 2, 4096, 4, 5, 64}, OneBlock{1 << 20, 4096, 4, 5, 8},
-        OneBlock{1 << 20, 4096, 8, 5, 8}, OneBlock{all, 2048, 4, 1, 16}}) {
+       {OneBlock{all / 2, 2048, 4, 9, 64}, OneBlock{all / 2, 4096, 4, 5, 64}, OneBlock{1 << 20, 4128, 4, 5, 8},
+        OneBlock{2 * all, 4096, 8, 5, 8}, OneBlock{all, 2048, 4, 1, 16}}) {
     PackedWeight one_block;
     one_block.layout = PackedLayout(c.n, c.k, 1, c.k, c.bits);
     problem.weight = &one_block;

@@ -23,25 +23,43 @@ def takes_tiles(m, n, k, g, bits, scheme):
     short, symmetric, tiles = g in (32, 64, 128), scheme == "symmetric", rounds(n, 32)
     at_once = tiles_at_once(m, n, g, bits)
     if not short:
-        fewest = 5 if k >= 4096 else 9
+        fewest = 9 if k < 4096 or (k == 4096 and tiles > 4) else 5
         if 1 < tiles <= 2:
             fewest = 1
-        elif bits == 8 and tiles <= 1 and n * k >= 2**25:
-            fewest = 2
+        elif tiles <= 1 and n * k >= 2**25:
+            fewest = 2 if bits == 8 else 3
         return symmetric and 0 < k <= g and fewest <= m <= 128 and (m <= (16 if tiles <= 2 else 8) or at_once)
-    if symmetric:
-        few = 4 if tiles <= 2 else 5 if tiles <= 4 else 9
-        if g < 128:
-            few = 5 if bits == 8 else 7 if rounds(2 * n, 32) <= 1 or tiles > 2 else 4
-        if m < (few if 0 < k <= 4096 and k % 8 == 0 else 4):
-            return False
+    if symmetric and m < (fewest_rows(n, k, g, bits) if k > 0 and k % 8 == 0 else 2):
+        return False
     if at_once or m > 128:
         return m <= 128
     if tiles <= 1:
         return m <= 64 or g < 128 if not symmetric else bits == 4 or g < 128
     if g == 32 or tiles <= 2:
-        return m <= 64 or (g == 32 and not symmetric)
-    return m <= (16 if not symmetric and (bits == 4 or g == 64) else 8)
+        broad = 16 < m <= 32 and symmetric and bits == 8 and g == 128
+        return m <= 64 and (not broad or leaves_room(m, n, k)) or (g == 32 and not symmetric)
+    low_tiles = not symmetric or tiles <= 3 if bits == 4 else not symmetric and g == 64
+    return m <= (16 if low_tiles else 8)
+
+
+def fewest_rows(n, k, g, bits):
+    """Return from which number of rows on sm90_int8_mma takes symmetric weights in blocks that sm75_gemv takes too."""
+    tiles, narrow = rounds(n, 32), rounds(2 * n, 32) <= 1
+    if k > 4096:
+        return 3 if tiles <= 1 else 2 if tiles <= 2 else 4
+    if bits == 8 and g < 128:
+        return 3 if 1 < tiles <= 2 else 4
+    if bits == 8 and tiles <= 2 and not narrow:
+        return 3
+    if tiles <= 2 and not (g < 128 and narrow):
+        return 4
+    return 7 if g < 128 else 5 if tiles <= 4 else 9
+
+
+def leaves_room(m, n, k):
+    """Return whether tiles of 64 columns leave multiprocessors to the kernel that quantizes the next product's rows."""
+    blocks = -(-n // 64) + m * -(-k // 4096)
+    return blocks <= torch.cuda.get_device_properties(0).multi_processor_count
 
 
 def tiles_at_once(m, n, g, bits):

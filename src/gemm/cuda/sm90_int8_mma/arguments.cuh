@@ -95,7 +95,15 @@ struct Tuning {
     if (rows <= 8) return lowest;
     if (rows <= 16 || (rows <= 32 && offsets && !many_columns)) return Size::rows16;
     if (one_block) return rows <= 32 ? Size::rows32 : Size::rows64;
-    return rows <= 32 && !offsets ? Size::broad : Size::tall;
+    if (rows > 32 || offsets) return Size::tall;
+    if (leaves_room(rows, w.n, w.k, multiprocessors) || !run_at_once(32, 64)) return Size::broad;
+    return w.k < kVeryLongRow ? Size::broad16 : Size::rows32;
+  }
+  // Returns whether broad tiles and the thread blocks that quantize the next product's rows, of up to 4096 values each,
+  // have a multiprocessor each. Otherwise some tiles wait for those, and then share a multiprocessor while others have
+  // nothing to do.
+  static constexpr bool leaves_room(std::int64_t rows, std::int64_t n, std::int64_t k, int multiprocessors) {
+    return tiles(n, rows, 64, 32) + rows * ((k + 4095) / 4096) <= multiprocessors;
   }
   // Chunks of k in a stage: whole blocks for every warp.
   static constexpr int chunks(Size size, int block_chunks) {
@@ -108,17 +116,21 @@ struct Tuning {
   static constexpr std::int64_t shared_bytes(Size size) { return (220 << 10) / shape(size).resident; }
   static constexpr int kMaxStages = 8;
   static constexpr std::int64_t kMinRows = 5, kMaxRows = 128;
-  static constexpr std::int64_t kMinPlainRows = 4;  // in blocks of a weight that is not encoded and has no offsets
+  static constexpr std::int64_t kMinPlainRows = 2;  // in blocks of a weight that is not encoded and has no offsets
   // Returns whether this kernel is faster than sm90_int8_wgmma with so many rows in blocks of 32, 64 or 128, as
   // measured on an H100 and an H200: with fewer rows where its tiles of 64 columns, or of 32, do not all run at once.
-  static constexpr bool is_faster(std::int64_t rows, std::int64_t n, std::int64_t block_size, int bits, bool offsets,
-                                  int multiprocessors) {
+  static constexpr bool is_faster(std::int64_t rows, std::int64_t n, std::int64_t k, std::int64_t block_size, int bits,
+                                  bool offsets, int multiprocessors) {
     if (rows > kMaxRows) return false;
     if (runs_at_once(rows, n, block_size, bits, offsets, multiprocessors)) return true;
     if (has_few_tiles(n, multiprocessors)) return offsets || has_kernel(Size::rows64, block_size, bits, false);
     if (block_size == 32) return offsets || rows <= 64;
-    if ((n + 63) / 64 <= multiprocessors) return rows <= 64;
-    return rows <= (offsets && (bits == 4 || block_size == 64) ? 16 : 8);
+    if ((n + 63) / 64 <= multiprocessors) {
+      const bool broad = rows > 16 && rows <= 32 && !offsets;
+      return rows <= 64 && (!broad || bits == 4 || block_size < 128 || leaves_room(rows, n, k, multiprocessors));
+    }
+    const bool low_tiles = bits == 4 ? offsets || has_few_tiles(n, 3 * multiprocessors) : offsets && block_size == 64;
+    return rows <= (low_tiles ? 16 : 8);
   }
 };
 

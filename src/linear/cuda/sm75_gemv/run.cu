@@ -29,7 +29,7 @@ bool leaves_to_warpgroups(const LinearProblem& problem) {
     return few_rows ? g == 32 && !one_block && many_columns : !one_block || many_columns;
   if (one_block) return !few_rows && (layout.bits == 8 || many_columns);
   if (g > 128) return layout.bits == 8 || groups > (few_rows ? 2 : 1) * processors;
-  return !few_rows && !sm90_int8_mma::Tuning::is_faster(problem.m, layout.n, g, layout.bits,
+  return !few_rows && !sm90_int8_mma::Tuning::is_faster(problem.m, layout.n, layout.k, g, layout.bits,
                                                         problem.weight->has_offsets(), processors);
 }
 
@@ -105,11 +105,14 @@ bool gemv::int8_arguments(const LinearProblem& problem, const DeviceWeight& w, b
   int most_bytes = capability < 80 ? kMaxSharedBytes75 : capability < 90 ? kMaxSharedBytes : kMaxSharedBytes90;
   if (experts) most_bytes -= 1 << 10;  // a copy of the quantizer is there too
   if (experts) multiprocessors = ceil_div(w.panels, 2);
+  // One row that most multiprocessors work on: see StagedLayout::fill(). Experts have many thread blocks.
+  constexpr std::int64_t kFewBytes = 128 << 10, kAnyBytes = std::int64_t{1} << 62;
+  const std::int64_t few_bytes = experts ? kAnyBytes : x.rows == 1 && w.panels > multiprocessors ? kFewBytes : 0;
   for (a.warps = 16; a.warps >= 8; a.warps /= 2) {
     const auto fill = [&](int adders) {
       a.adders = adders;
       a.layout = int8_layout(a);
-      return a.layout.weights.fill(w, multiprocessors, most_bytes);
+      return a.layout.weights.fill(w, multiprocessors, most_bytes, few_bytes);
     };
     if (!fill(0)) continue;
     // Sums of several rounds or groups of columns are added while others are made. For more rows than adders that is

@@ -32,22 +32,27 @@ struct StagedLayout {
   }
   __host__ __device__ int stage_bytes() const { return 2 * stage_steps * 64; }
 
-  // Chooses thread blocks and slots. Up to as many groups as thread blocks run at once have one each; more groups take
-  // turns in one thread block of each multiprocessor, which makes one copy of x and asks for the next group's weights
-  // early. Room for the next kernel's thread blocks beside these pays, unless a thread block has many weights. Long
-  // stages, copies of 8 KB, are faster, but not where a thread block has a single round. Returns false if not even a
-  // round has slots.
-  bool fill(const DeviceWeight& w, std::int64_t multiprocessors, int most_bytes) {
-    constexpr std::int64_t kManyBytes = 256 << 10;
+  // Chooses thread blocks and slots. Up to two groups per multiprocessor have a thread block each, if they leave room
+  // for one another; more groups take turns in one thread block of each multiprocessor, which makes one copy of x and
+  // asks for the next group's weights early. With one group per multiprocessor, room for the next kernel's thread
+  // blocks pays where no weight has to wait for a slot, and up to `few_bytes` of weights where some do. Slots for
+  // two rounds are faster than more, unless two groups of more rounds take turns. Long stages, copies of 8 KB, are
+  // faster, but not where a thread block has a single round. Measured on an H200, see docs/notes/linear-cuda.md.
+  // Returns false if not even a round has slots.
+  bool fill(const DeviceWeight& w, std::int64_t multiprocessors, int most_bytes, std::int64_t few_bytes = 0) {
     const std::int64_t groups = ceil_div(w.panels, 2), turns = ceil_div(groups, multiprocessors);
-    const std::int64_t blocks_at_once = std::min(groups, multiprocessors);
     if (turns <= 2 && rounds == 1 && w.bits == 4) set_stages(w, kShortBits);
+    int most_slots = kMaxSlots;
     if (most_bytes >= 2 * kSharedOfTwo) {
-      if (turns <= 2 && fill_slots(w, groups, kSharedOfTwo)) return true;
-      if (turns * stages * stage_bytes() <= kManyBytes && fill_slots(w, blocks_at_once, kSharedOfTwo)) return true;
+      const bool leaves_room = turns == 2 || stages * stage_bytes() <= few_bytes;
+      if (turns <= 2 && fill_slots(w, groups, kSharedOfTwo, kMaxSlots) && (leaves_room || slots == stages)) return true;
+      if (turns != 2 || rounds <= 2) most_slots = 2 * round_stages;
     }
-    return fill_slots(w, blocks_at_once, most_bytes);
+    return fill_slots(w, std::min(groups, multiprocessors), most_bytes, most_slots);
   }
+  // Whether one thread block takes a multiprocessor of 9.0 for itself and still has slots for less than two of the many
+  // rounds of a group.
+  bool lacks_slots() const { return bytes > kSharedOfTwo && rounds > 2 && slots < 2 * round_stages; }
 
  private:
   static constexpr int kLongBits = 2, kShortBits = 3;  // of a round's stages
@@ -62,10 +67,10 @@ struct StagedLayout {
     stages = static_cast<int>(ceil_div(w.steps, stage_steps));
     rounds = static_cast<int>(ceil_div(w.steps, round_steps));
   }
-  bool fill_slots(const DeviceWeight& w, std::int64_t blocks_, int limit) {
+  bool fill_slots(const DeviceWeight& w, std::int64_t blocks_, int limit, int most_slots) {
     if (stages_at > limit) return false;
     const std::int64_t groups = ceil_div(ceil_div(w.panels, 2), blocks_), round = round_stages;
-    const std::int64_t fitting = std::min((limit - stages_at) / stage_bytes(), kMaxSlots);
+    const std::int64_t fitting = std::min((limit - stages_at) / stage_bytes(), most_slots);
     blocks = static_cast<int>(blocks_);
     const std::int64_t all = (groups - 1) * rounds * round + stages;
     slots = static_cast<int>(std::min(all, fitting));

@@ -230,9 +230,12 @@ bool few_rows(const LinearProblem& problem, const DeviceWeight& w, std::int64_t 
     return few.weights.fill(w, multiprocessors, most_shared_bytes(problem.device.index));
   };
   if (!fill(1)) return false;
+  // Without slots for two rounds the kernel for more rows is faster with 8 bits, and with several groups of columns.
+  const bool several_groups = few.weights.blocks < ceil_div(w.panels, 2);
+  if (compute_capability(problem.device.index) >= 90 && few.weights.lacks_slots() && (w.bits == 8 || several_groups))
+    return false;
   // Thread blocks with several groups of columns begin the next one while totals are added.
-  const bool turns = few.weights.blocks < ceil_div(w.panels, 2);
-  return !turns || fill(2) || fill(1);
+  return !several_groups || fill(2) || fill(1);
 }
 
 void run_few_rows(const FewRows& a, bool overlap, cudaStream_t stream) {

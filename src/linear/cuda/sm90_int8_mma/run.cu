@@ -24,20 +24,24 @@ std::int64_t fewest_rows_of_one_block(const PackedLayout& layout, int multiproce
   constexpr std::int64_t kLargeWeight = 1 << 25, kLongRow = 4096;
   const bool few_tiles = Tuning::has_few_tiles(layout.n, multiprocessors);
   if (!few_tiles && Tuning::has_few_tiles(layout.n, 2 * multiprocessors)) return 1;
-  if (layout.bits == 8 && few_tiles && layout.n * layout.k >= kLargeWeight) return 2;
-  return layout.k >= kLongRow ? Tuning::kMinRows : 9;
+  if (few_tiles && layout.n * layout.k >= kLargeWeight) return layout.bits == 8 ? 2 : 3;
+  const bool many_tiles = !Tuning::has_few_tiles(layout.n, 4 * multiprocessors);
+  return layout.k < kLongRow || (layout.k == kLongRow && many_tiles) ? 9 : Tuning::kMinRows;
 }
 
 // The most rows in blocks of 32, 64 or 128 for which sm75_gemv is faster, measured on an H200, see
 // docs/notes/linear-cuda.md: its thread blocks quantize up to 4096 values of a row at once, and take several groups of
-// columns in turn where those of sm90_int8_mma, two on a multiprocessor, do not all run at once. With short blocks it
-// is also faster where half of the multiprocessors have nothing to do.
+// columns in turn where those of sm90_int8_mma, two on a multiprocessor, do not all run at once. With short blocks of 4
+// bits it is also faster where half of the multiprocessors have nothing to do.
 std::int64_t most_rows_of_gemv(const PackedLayout& layout, int multiprocessors) {
-  constexpr std::int64_t kShortRow = 4096, kFewest = Tuning::kMinPlainRows - 1;
-  if (layout.k > kShortRow) return kFewest;
+  constexpr std::int64_t kShortRow = 4096;
   const bool short_blocks = layout.block_size < 128, narrow = Tuning::has_few_tiles(2 * layout.n, multiprocessors);
-  if (short_blocks && layout.bits == 8) return 4;
-  if (Tuning::has_few_tiles(layout.n, 2 * multiprocessors) && !(short_blocks && narrow)) return kFewest;
+  const bool one_each = Tuning::has_few_tiles(layout.n, multiprocessors);
+  const bool two_each = !one_each && Tuning::has_few_tiles(layout.n, 2 * multiprocessors);
+  if (layout.k > kShortRow) return one_each ? 2 : two_each ? 1 : 3;
+  if (layout.bits == 8 && short_blocks) return two_each ? 2 : 3;
+  if (layout.bits == 8 && !narrow && (one_each || two_each)) return 2;
+  if ((one_each || two_each) && !(short_blocks && narrow)) return 3;
   if (short_blocks) return 6;
   return Tuning::has_few_tiles(layout.n, 4 * multiprocessors) ? 4 : RowQuantizer::kMaxRows;
 }
@@ -71,12 +75,12 @@ const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem) {
     return problem.m > few && !at_once ? "sm90_int8_wgmma takes so many rows with one block per row" : nullptr;
   }
   if (plain ? !offsets && problem.m < Tuning::kMinPlainRows : problem.m < Tuning::kMinRows)
-    return "it takes M from 4 on, from 5 on of an encoded weight, from 1 on of a plain one with offsets";
-  if (leaves_to_gemv(problem, multiprocessors)) return "sm75_gemv takes so few rows of up to 4096 values";
+    return "it takes M from 2 on, from 5 on of an encoded weight, from 1 on of a plain one with offsets";
+  if (leaves_to_gemv(problem, multiprocessors)) return "sm75_gemv takes so few rows of so many values";
   // Encoded weights would be expanded for the other kernel.
   if (plain && offsets && block_size == 128 && problem.m > 64 && !at_once)
     return "sm90_int8_wgmma takes so many rows of a plain weight with offsets in blocks of 128";
-  return Tuning::is_faster(problem.m, layout.n, block_size, layout.bits, offsets, multiprocessors)
+  return Tuning::is_faster(problem.m, layout.n, layout.k, block_size, layout.bits, offsets, multiprocessors)
              ? nullptr
              : "sm90_int8_wgmma takes so many rows of a weight with so many columns";
 }
