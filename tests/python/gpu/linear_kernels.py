@@ -18,8 +18,8 @@ def rounds(n, columns):
     return -(-n // columns) / torch.cuda.get_device_properties(0).multi_processor_count
 
 
-def takes_tiles(m, n, k, g, bits, scheme):
-    """Return whether sm90_int8_mma takes so many rows."""
+def takes_tiles(m, n, k, g, bits, scheme, in_place=True):
+    """Return whether sm90_int8_mma takes so many rows. See takes()."""
     short, symmetric, tiles = g in (32, 64, 128), scheme == "symmetric", rounds(n, 32)
     at_once = tiles_at_once(m, n, g, bits)
     if not short:
@@ -29,7 +29,7 @@ def takes_tiles(m, n, k, g, bits, scheme):
         elif tiles <= 1 and n * k >= 2**25:
             fewest = 2 if bits == 8 else 3
         return symmetric and 0 < k <= g and fewest <= m <= 128 and (m <= (16 if tiles <= 2 else 8) or at_once)
-    if symmetric and m < (fewest_rows(n, k, g, bits) if k > 0 and k % 8 == 0 else 2):
+    if symmetric and m < (fewest_rows(n, k, g, bits) if k > 0 and k % 8 == 0 and in_place else 2):
         return False
     if at_once or m > 128:
         return m <= 128
@@ -37,8 +37,8 @@ def takes_tiles(m, n, k, g, bits, scheme):
         return m <= 64 or g < 128 if not symmetric else bits == 4 or g < 128
     if g == 32 or tiles <= 2:
         broad = 16 < m <= 32 and symmetric and bits == 8 and g == 128
-        return m <= 64 and (not broad or leaves_room(m, n, k)) or (g == 32 and not symmetric)
-    low_tiles = not symmetric or tiles <= 3 if bits == 4 else not symmetric and g == 64
+        return (m <= 64 and (not broad or leaves_room(m, n, k))) or (g == 32 and not symmetric)
+    low_tiles = (not symmetric and g == 64) or (bits == 4 and (not symmetric or tiles <= 3))
     return m <= (16 if low_tiles else 8)
 
 
@@ -68,15 +68,21 @@ def tiles_at_once(m, n, g, bits):
     return -(-n // 32) * -(-m // rows) <= torch.cuda.get_device_properties(0).multi_processor_count
 
 
-def takes(kernel, compute, m, k, g, scheme, dtype=None, n=1, bits=4):
-    """Return whether a kernel takes a product; dtype is x's, half precision if it is not given."""
+def is_in_place(x):
+    """Return whether sm75_gemv reads x where it is: neighboring values, rows at multiples of 16 bytes."""
+    rows = [x.data_ptr(), *(stride * x.element_size() for stride in x.stride()[:-1])]
+    return x.stride(-1) == 1 and all(place % 16 == 0 for place in rows)
+
+
+def takes(kernel, compute, m, k, g, scheme, dtype=None, n=1, bits=4, in_place=True):
+    """Return whether a kernel takes a product; dtype is x's, half precision if it is not given. See is_in_place()."""
     if not supported(kernel):
         return False
     if kernel == "sm90_float_wgmma":
         few = 8 if scheme == "symmetric" and rounds(n, 64) > 1 else 16
         return dtype != torch.float32 and m > few and k > 0 and (k <= g or g % 32 == 0)
     if kernel == "sm90_int8_mma":
-        return takes_tiles(m, n, k, g, bits, scheme)
+        return takes_tiles(m, n, k, g, bits, scheme, in_place)
     if kernel in ("sm75_int8_sliced", "simt") or (kernel == "sm80_int8_mma" and g == 16):
         return True
     if kernel == "sm90_int8_wgmma":

@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from linear_kernels import supported, takes
+from linear_kernels import is_in_place, supported, takes
 
 import qcore
 
@@ -112,7 +112,7 @@ def check(rng, m, n, k, g, *, compute, bits, scheme, x_dtype, out_dtype, bias_dt
     expected = reference(x, weight, bias, compute=compute, activation=activation, out_dtype=out_dtype)
     on_device = weight.to("cuda")
     for kernel in KERNELS[compute]:
-        if not takes(kernel, compute, m, k, g, scheme, x_dtype, n, bits):
+        if not takes(kernel, compute, m, k, g, scheme, x_dtype, n, bits, is_in_place(x)):
             if m:  # without rows there is nothing that a kernel could refuse
                 with qcore.force_kernel("linear", kernel), pytest.raises(qcore.QcoreValueError):
                     qcore.linear(x, on_device, bias, compute=compute)
