@@ -7,6 +7,7 @@
 
 #include "device_arrays.h"
 #include "linear/cuda/kernels.h"
+#include "linear/cuda/sm75_gemv/staged_weights.cuh"
 #include "runtime/cuda/cuda_check.h"
 
 namespace qcore {
@@ -198,6 +199,45 @@ TEST(LinearOnTheMachine, UnsupportedReason) {
     EXPECT_STREQ(sm90_float_wgmma_unsupported_reason(problem), kFromMore);
     ++problem.m;
     EXPECT_EQ(sm90_float_wgmma_unsupported_reason(problem), nullptr);
+  }
+}
+
+// How much shared memory few rows of floats take for a weight on a device, and how it is shared out.
+TEST(LinearOnTheMachine, SlotsOfFewRows) {
+  constexpr int kMultiprocessors = 132, kHopper = 227 << 10, kAmpere = 163 << 10;
+  struct Slots {
+    std::int64_t n, k;
+    int bits;
+    std::int64_t m;
+    int blocks, slots;
+    bool alone, lacks = false;  // on a multiprocessor; slots
+    std::int64_t few_bytes = 0;
+    int most_bytes = kHopper;
+  };
+  for (const Slots& c : {
+           Slots{4096, 4096, 4, 1, 128, 8, false},                    // one round, in short stages
+           Slots{4096, 4096, 8, 1, 128, 8, true},                     // two rounds, with a slot for each stage
+           Slots{4096, 4096, 8, 1, 128, 5, false, false, 128 << 10},  // as one row in int8
+           Slots{4096, 11008, 4, 1, 128, 8, true},                    // two of three rounds
+           Slots{4096, 11008, 8, 4, 128, 6, true, true},
+           Slots{6144, 4096, 4, 1, 192, 8, false},  // two thread blocks on some multiprocessors
+           Slots{6144, 4096, 8, 1, 192, 5, false},
+           Slots{5120, 13824, 4, 1, 132, 10, true},                   // which have no room for two rows' scales
+           Slots{28672, 4096, 4, 1, 132, 8, true},                    // groups of columns in turn
+           Slots{4096, 11008, 8, 1, 128, 7, true, true, 0, kAmpere},  // which run_few_rows() takes there
+       }) {
+    PackedWeight packed;
+    packed.layout = PackedLayout(c.n, c.k, 1, 128, c.bits);
+    const DeviceWeight w = device_weight(packed);
+    constexpr int kWarps = 16;
+    const auto first = static_cast<int>(c.m * (round_up(2 * c.k, 128) + 64 + 4 * kWarps * gemv::kColumns));
+    gemv::StagedLayout layout(w, kWarps, first);
+    ASSERT_TRUE(layout.fill(w, kMultiprocessors, c.most_bytes, c.few_bytes)) << c.n << " x " << c.k;
+    EXPECT_EQ(layout.blocks, c.blocks) << c.n << " x " << c.k;
+    EXPECT_EQ(layout.slots, c.slots) << c.n << " x " << c.k << ", " << c.bits << " bits";
+    EXPECT_EQ(layout.bytes > kHopper / 2, c.alone) << c.n << " x " << c.k;
+    EXPECT_EQ(layout.lacks_slots(), c.lacks) << c.n << " x " << c.k;
+    EXPECT_LE(layout.bytes, c.most_bytes);
   }
 }
 
