@@ -83,19 +83,6 @@ inline std::vector<float> seen_values(const std::vector<char>& buffer, const Pla
 // Where the codes of x come from: what ActivationScales has, and codes with a scale for each block or for each row.
 enum class Scales { per_block, per_row, fixed, codes, row_codes };
 
-// Rows of linear's table, as bits.
-enum Kernels : unsigned {
-  kSimt = 1,
-  kSliced = 2,
-  kInt8Mma80 = 4,
-  kInt8Mma90 = 8,
-  kInt8Warpgroups = 16,
-  kGemv = 32,
-  kFloatMma = 64,
-  kFloatWarpgroups = 128,
-  kEveryKernel = 255
-};
-
 struct Case {
   std::int64_t m, n, k, block_size;
   int bits = 4;
@@ -111,7 +98,6 @@ struct Case {
   bool every_tile = false;   // of sm80_int8_mma16 and sm90_int8_mma
   Scales scales = Scales::per_block;
   unsigned seed = 0;
-  unsigned kernels = kEveryKernel;  // those that take the case and run
 
   bool codes() const { return scales == Scales::codes || scales == Scales::row_codes; }
 };
@@ -303,7 +289,7 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
     kernel(problem, given);
     expect_same(expected, device_y.host(), c.y_dtype, c);
   };
-  if ((c.kernels & kInt8Mma80) && !sm80_int8_mma_unsupported_reason(problem)) {
+  if (!sm80_int8_mma_unsupported_reason(problem)) {
     if (c.large_tiles) run(run_sm80_int8_mma, 1);
     run(run_sm80_int8_mma, 1000);
     const bool blocks_of_16 = c.block_size == sm80_int8_mma16::kBlock && c.k > c.block_size;
@@ -312,7 +298,7 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
   // More rows of a weight with offsets than it is chosen for are multiplied too.
   LinearProblem fewer = problem;
   if (weight.packed().has_offsets()) fewer.m = std::min<std::int64_t>(c.m, 64);
-  if ((c.kernels & kInt8Mma90) && !sm90_int8_mma_unsupported_reason(fewer)) {
+  if (!sm90_int8_mma_unsupported_reason(fewer)) {
     run(run_sm90_int8_mma);
     const bool one_block = weight.packed().layout.block_size > 128;
     const std::int64_t g = one_block ? 0 : weight.packed().layout.block_size;
@@ -321,7 +307,7 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
           sm90_int8_mma::has_kernel(size, g, c.bits, weight.packed().has_offsets()))
         run(run_sm90_int8_mma, 0, i);
   }
-  if ((c.kernels & kInt8Warpgroups) && !sm90_int8_wgmma_unsupported_reason(problem)) {
+  if (!sm90_int8_wgmma_unsupported_reason(problem)) {
     if (c.large_tiles) {
       run(run_sm90_int8_wgmma, 1);
       for (const std::int64_t rows : {64, 128}) run(run_sm90_int8_wgmma, ceil_div(c.n, 128) * ceil_div(c.m, rows));
@@ -330,8 +316,8 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
     run(run_sm90_int8_wgmma, 3, 1);  // thread blocks over which steps are spread, if there are as many tiles
   }
   ASSERT_EQ(simt_unsupported_reason(problem), nullptr);
-  if (c.kernels & kSimt) run(run_simt);
-  if ((c.kernels & kSliced) && (c.compute == ComputeMode::int8 || c.compute == ComputeMode::int8_asym)) {
+  run(run_simt);
+  if (c.compute == ComputeMode::int8 || c.compute == ComputeMode::int8_asym) {
     ASSERT_EQ(sm75_int8_sliced_unsupported_reason(problem), nullptr);
     run(run_sm75_int8_sliced);
   }
@@ -354,11 +340,11 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
   ScratchBounds single = bounds;
   single.multiprocessors = 1;
   const bool turns = c.m <= 8 && c.n > 32;
-  if ((c.kernels & kGemv) && !sm75_gemv_unsupported_reason(on_turing)) {
+  if (!sm75_gemv_unsupported_reason(on_turing)) {
     run_close([&] { run_sm75_gemv(problem, bounds); });
     if (turns) run_close([&] { run_sm75_gemv(problem, single); });
   }
-  if ((c.kernels & kFloatMma) && !sm80_float_mma_unsupported_reason(problem)) {
+  if (!sm80_float_mma_unsupported_reason(problem)) {
     if (turns) run_close([&] { run_sm80_float_mma(problem, single); });
     const auto run_with_tiles = [&](std::int64_t enough_tiles) {
       run_close([&] { run_sm80_float_mma(problem, with_tiles(bounds, enough_tiles)); });
@@ -369,7 +355,7 @@ inline void check(const Case& c, const ScratchBounds& bounds = {}) {
       for (const std::int64_t columns : {128, 64}) run_with_tiles(ceil_div(c.n, columns) * ceil_div(c.m, 64));
     run_with_tiles(1000);
   }
-  if ((c.kernels & kFloatWarpgroups) && !sm90_float_wgmma_unsupported_reason(problem)) {
+  if (!sm90_float_wgmma_unsupported_reason(problem)) {
     // On a single multiprocessor large tiles are the best, on many small ones. Steps are spread over as many thread
     // blocks as there are steps, or over three, which have whole tiles and one, two or three pieces each.
     ScratchBounds given = bounds;

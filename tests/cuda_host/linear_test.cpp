@@ -152,7 +152,6 @@ TEST(LinearOnTheMachine, Fused) {
           c.compute = compute;
           c.large_tiles = true;
           if (cases % 2) c.k = 3 * block_size + 16, c.x_layout = c.y_layout = Layout::aligned;
-          c.kernels = kInt8Mma80;
           c.seed = 4000 + ++cases;
           ASSERT_NO_FATAL_FAILURE(check(c));
         }
@@ -197,7 +196,6 @@ TEST(LinearOnTheMachine, FewRowsInOneLaunch) {
           c.bits = bits;
           c.x_dtype = c.y_dtype = kDTypes[cases % 3];
           c.special = cases % 4 == 0;
-          c.kernels = kGemv | kFloatMma;
           c.seed = 5000 + ++cases;
           ASSERT_NO_FATAL_FAILURE(check(c));
         }
@@ -209,7 +207,6 @@ TEST(LinearOnTheMachine, FewRowsInOneLaunch) {
           c.bits = bits;
           c.compute = compute;
           c.x_dtype = kDTypes[1 + cases % 2];
-          c.kernels = kGemv | kFloatMma;
           c.seed = 5000 + ++cases;
           ASSERT_NO_FATAL_FAILURE(check(c));
         }
@@ -222,7 +219,6 @@ TEST(LinearOnTheMachine, FewRowsInOneLaunch) {
         c.x_dtype = c.y_dtype = kDTypes[cases % 3];
         c.special = cases % 4 == 0;
         c.x_layout = cases % 5 == 0 ? Layout::padded : Layout::contiguous;
-        c.kernels = kGemv | kFloatMma;
         c.seed = 5000 + ++cases;
         ASSERT_NO_FATAL_FAILURE(check(c));
       }
@@ -247,7 +243,6 @@ TEST(LinearOnTheMachine, FloatOnTensorCores) {
             c.large_tiles = m > 32;
             c.special = cases % 5 == 0;
             c.x_layout = cases % 7 ? Layout::contiguous : Layout::padded;
-            c.kernels = kFloatMma;
             c.seed = 5000 + ++cases;
             ASSERT_NO_FATAL_FAILURE(check(c));
           }
@@ -281,7 +276,6 @@ TEST(LinearOnTheMachine, SomeRows) {
         c.y_layout = kLayouts[cases % 4];
         c.special = cases % 6 == 5;
         c.every_tile = true;
-        c.kernels = kInt8Mma90;
         c.seed = 6000 + ++cases;
         ASSERT_NO_FATAL_FAILURE(check(c));
       }
@@ -314,7 +308,6 @@ TEST(LinearOnTheMachine, SomeRowsWithOffsets) {
         c.y_layout = kLayouts[cases % 4];
         c.special = cases % 5 == 3 && !c.codes();
         c.every_tile = true;
-        c.kernels = kInt8Mma90;
         c.seed = 6300 + ++cases;
         ASSERT_NO_FATAL_FAILURE(check(c));
       }
@@ -356,7 +349,6 @@ TEST(LinearOnTheMachine, BlocksOf16) {
           c.y_layout = kLayouts[cases / 2 % 4];
           c.special = cases % 7 == 5 && !c.codes();
           c.every_tile = true;
-          c.kernels = kInt8Mma80;
           c.seed = 6500 + ++cases;
           ASSERT_NO_FATAL_FAILURE(check(c));
         }
@@ -398,7 +390,6 @@ TEST(LinearOnTheMachine, Warpgroups) {
         c.x_layout = cases % 7 == 3 ? Layout::padded : Layout::aligned;
         c.special = cases % 6 == 5;
         c.large_tiles = true;
-        c.kernels = kInt8Warpgroups;
         c.seed = 5000 + ++cases;
         ASSERT_NO_FATAL_FAILURE(check(c));
       }
@@ -443,7 +434,6 @@ TEST(LinearOnTheMachine, FloatOnWarpgroups) {
         if (cases % 3 == 2) c.y_layout = Layout::aligned;
         c.special = cases % 6 == 5;
         c.large_tiles = shape.large;
-        c.kernels = kFloatWarpgroups;
         c.seed = 7000 + ++cases;
         ASSERT_NO_FATAL_FAILURE(check(c));
       }

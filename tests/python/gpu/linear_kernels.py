@@ -37,7 +37,7 @@ def takes_tiles(m, n, k, g, bits, scheme, in_place=True):
         return m <= 64 or g < 128 if not symmetric else bits == 4 or g < 128
     if g == 32 or tiles <= 2:
         broad = 16 < m <= 32 and symmetric and bits == 8 and g == 128
-        return (m <= 64 and (not broad or leaves_room(m, n, k))) or (g == 32 and not symmetric)
+        return (m <= 64 and (not broad or broad_leaves_room(m, n, k))) or (g == 32 and not symmetric)
     low_tiles = (not symmetric and g == 64) or (bits == 4 and (not symmetric or tiles <= 3))
     return m <= (16 if low_tiles else 8)
 
@@ -56,7 +56,7 @@ def fewest_rows(n, k, g, bits):
     return 7 if g < 128 else 5 if tiles <= 4 else 9
 
 
-def leaves_room(m, n, k):
+def broad_leaves_room(m, n, k):
     """Return whether tiles of 64 columns leave multiprocessors to the kernel that quantizes the next product's rows."""
     blocks = -(-n // 64) + m * -(-k // 4096)
     return blocks <= torch.cuda.get_device_properties(0).multi_processor_count

@@ -96,14 +96,16 @@ struct Tuning {
     if (rows <= 16 || (rows <= 32 && offsets && !many_columns)) return Size::rows16;
     if (one_block) return rows <= 32 ? Size::rows32 : Size::rows64;
     if (rows > 32 || offsets) return Size::tall;
-    if (leaves_room(rows, w.n, w.k, multiprocessors) || !run_at_once(32, 64)) return Size::broad;
+    if (broad_leaves_room(rows, w.n, w.k, multiprocessors) || !run_at_once(32, 64)) return Size::broad;
     return w.k < kVeryLongRow ? Size::broad16 : Size::rows32;
   }
-  // Returns whether broad tiles and the thread blocks that quantize the next product's rows, of up to 4096 values each,
-  // have a multiprocessor each. Otherwise some tiles wait for those, and then share a multiprocessor while others have
-  // nothing to do.
-  static constexpr bool leaves_room(std::int64_t rows, std::int64_t n, std::int64_t k, int multiprocessors) {
-    return tiles(n, rows, 64, 32) + rows * ((k + 4095) / 4096) <= multiprocessors;
+  // Returns whether broad tiles and the thread blocks that quantize the next product's rows have a multiprocessor each.
+  // Otherwise some tiles probably wait for those, and then share a multiprocessor while others have nothing to do.
+  static constexpr bool broad_leaves_room(std::int64_t rows, std::int64_t n, std::int64_t k, int multiprocessors) {
+    constexpr std::int64_t kQuantized = 4096;  // values of a row: what a thread block of quantize_aligned takes
+    constexpr Shape kBroad = shape(Size::broad);
+    return tiles(n, rows, kBroad.columns(), kBroad.rows()) + rows * ((k + kQuantized - 1) / kQuantized) <=
+           multiprocessors;
   }
   // Chunks of k in a stage: whole blocks for every warp.
   static constexpr int chunks(Size size, int block_chunks) {
@@ -127,7 +129,7 @@ struct Tuning {
     if (block_size == 32) return offsets || rows <= 64;
     if ((n + 63) / 64 <= multiprocessors) {
       const bool broad = rows > 16 && rows <= 32 && !offsets;
-      return rows <= 64 && (!broad || bits == 4 || block_size < 128 || leaves_room(rows, n, k, multiprocessors));
+      return rows <= 64 && (!broad || bits == 4 || block_size < 128 || broad_leaves_room(rows, n, k, multiprocessors));
     }
     const bool low_tiles = bits == 4 ? offsets || has_few_tiles(n, 3 * multiprocessors) : offsets && block_size == 64;
     return rows <= (low_tiles ? 16 : 8);

@@ -105,7 +105,8 @@ bool gemv::int8_arguments(const LinearProblem& problem, const DeviceWeight& w, b
   int most_bytes = capability < 80 ? kMaxSharedBytes75 : capability < 90 ? kMaxSharedBytes : kMaxSharedBytes90;
   if (experts) most_bytes -= 1 << 10;  // a copy of the quantizer is there too
   if (experts) multiprocessors = ceil_div(w.panels, 2);
-  // One row that most multiprocessors work on: see StagedLayout::fill(). Experts have many thread blocks.
+  // For StagedLayout::fill(): one row that most multiprocessors work on, or experts, which have many thread blocks, so
+  // that room for others pays whatever their weights.
   constexpr std::int64_t kFewBytes = 128 << 10, kAnyBytes = std::int64_t{1} << 62;
   const std::int64_t few_bytes = experts ? kAnyBytes : x.rows == 1 && w.panels > multiprocessors ? kFewBytes : 0;
   for (a.warps = 16; a.warps >= 8; a.warps /= 2) {

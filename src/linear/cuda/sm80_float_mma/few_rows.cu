@@ -232,7 +232,7 @@ bool few_rows(const LinearProblem& problem, const DeviceWeight& w, std::int64_t 
   if (!fill(1)) return false;
   // Without slots for two rounds the kernel for more rows is faster with 8 bits, and with several groups of columns.
   const bool several_groups = few.weights.blocks < ceil_div(w.panels, 2);
-  if (compute_capability(problem.device.index) >= 90 && few.weights.lacks_slots() && (w.bits == 8 || several_groups))
+  if (few.weights.lacks_slots() && (w.bits == 8 || several_groups) && compute_capability(problem.device.index) >= 90)
     return false;
   // Thread blocks with several groups of columns begin the next one while totals are added.
   return !several_groups || fill(2) || fill(1);
