@@ -19,7 +19,7 @@
 // A product of linear on the machine against the reference kernel of libqcore, by every kernel that takes it.
 namespace qcore {
 
-enum class Layout { contiguous, padded, transposed, broken, aligned };
+enum class Layout { contiguous, padded, transposed, broken, aligned, overlapping };
 constexpr Layout kLayouts[] = {Layout::contiguous, Layout::padded, Layout::transposed, Layout::broken};
 
 // A [rows, columns] array in a larger buffer.
@@ -42,15 +42,16 @@ inline Placement place(Layout layout, DType dtype, std::int64_t rows, std::int64
     outer_stride = -(outer_stride + 7);
     at.first -= (outer - 1) * outer_stride;
   }
-  // One leading axis, rows at multiples of 16 elements.
-  if (layout == Layout::aligned) at.first = 16, row_stride = round_up(columns, 16);
+  // One leading axis: rows at multiples of 16 elements, or so close that rows of more than 8 columns share memory.
+  const bool one_axis = layout == Layout::aligned || layout == Layout::overlapping;
+  if (one_axis) at.first = 16, row_stride = layout == Layout::aligned ? round_up(columns, 16) : 8;
   at.size = at.first + rows * std::abs(row_stride) + columns * column_stride + 16;
 
   at.rows.dtype = at.view.dtype = dtype;
   at.rows.column_stride = column_stride;
   at.rows.leading = 2;
   at.view.rank = 3;
-  if (layout == Layout::aligned) outer_stride = inner * row_stride;
+  if (one_axis) outer_stride = inner * row_stride;
   const std::int64_t shape[] = {outer, inner, columns}, strides[] = {outer_stride, row_stride, column_stride};
   for (int axis = 0; axis < 3; ++axis) {
     at.view.shape[axis] = shape[axis];
@@ -58,7 +59,7 @@ inline Placement place(Layout layout, DType dtype, std::int64_t rows, std::int64
     if (axis < 2) at.rows.shape[axis] = shape[axis];
     if (axis < 2) at.rows.strides[axis] = strides[axis];
   }
-  if (layout == Layout::aligned) at.rows.leading = 1, at.rows.shape[0] = rows, at.rows.strides[0] = row_stride;
+  if (one_axis) at.rows.leading = 1, at.rows.shape[0] = rows, at.rows.strides[0] = row_stride;
   return at;
 }
 

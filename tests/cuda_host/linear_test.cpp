@@ -74,6 +74,23 @@ TEST(LinearOnTheMachine, OtherScales) {
         }
 }
 
+// Rows of x that share memory, which no kernel may take for rows that lie one after the other.
+TEST(LinearOnTheMachine, RowsThatOverlap) {
+  unsigned cases = 0;
+  for (const ComputeMode compute :
+       {ComputeMode::floating, ComputeMode::int8, ComputeMode::int8_asym, ComputeMode::int16})
+    for (const Scheme scheme : {Scheme::symmetric, Scheme::asymmetric})
+      for (const std::int64_t m : {2, 6, 20, 70}) {
+        Case c{m, 40, 192, 64};
+        c.scheme = scheme;
+        c.compute = compute;
+        c.x_layout = Layout::overlapping;
+        c.x_dtype = cases % 2 ? DType::bf16 : DType::f16;
+        c.seed = 4000 + ++cases;
+        ASSERT_NO_FATAL_FAILURE(check(c));
+      }
+}
+
 // Every combination of mode, bits and scheme, fp32 in and out.
 TEST(LinearOnTheMachine, EveryFormatAndMode) {
   for (const ComputeMode compute :

@@ -176,8 +176,9 @@ __global__ void __launch_bounds__(kThreads, 4)
   const int p = run >> lanes_shift, first = kRun * (run & (lanes - 1));  // in the block
   const std::int64_t k = p * a.block_size + first;
   const bool exists = p < out.blocks && first < out.padded_block;
-  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * (kThreads >> row_shift) + (thread >> row_shift);
-       row - (thread >> row_shift) < out.rows; row += static_cast<std::int64_t>(gridDim.y) * (kThreads >> row_shift)) {
+  const int rows_at_once = static_cast<int>(blockDim.x) >> row_shift;
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * rows_at_once + (thread >> row_shift);
+       row - (thread >> row_shift) < out.rows; row += static_cast<std::int64_t>(gridDim.y) * rows_at_once) {
     // All lanes of a warp go on to the end, for they reduce together.
     const bool valid = exists && k < a.k && row < out.rows;
     const bool stored = out.plain.codes.data ? valid : exists && row < out.rows;
@@ -204,16 +205,16 @@ bool clamps(int mode) { return mode == numerics::kActivationInt8Asym || mode == 
 
 // Launches a kernel whose lanes take `run` values each; false if its grid would not have all rows.
 bool launch_rows(const char* name, void (*kernel)(Arguments<std::int8_t>, int, int), bool loops, std::int64_t run,
-                 const Arguments<std::int8_t>& a, cudaStream_t stream) {
+                 int threads, const Arguments<std::int8_t>& a, cudaStream_t stream) {
   int lanes_shift = 0, row_shift = 0;
   while (run << lanes_shift < a.out.padded_block) ++lanes_shift;
   const std::int64_t lanes = a.out.blocks << lanes_shift;
-  while (1 << row_shift < kThreads && 1 << row_shift < lanes) ++row_shift;
-  const std::int64_t thread_blocks = ceil_div(a.out.rows, kThreads >> row_shift);
+  while (1 << row_shift < threads && 1 << row_shift < lanes) ++row_shift;
+  const std::int64_t thread_blocks = ceil_div(a.out.rows, threads >> row_shift);
   if (thread_blocks > kMaxThreadBlocks && !loops) return false;
   LaunchShape shape{dim3(static_cast<unsigned>(ceil_div(lanes, 1 << row_shift)),
                          static_cast<unsigned>(thread_blocks < kMaxThreadBlocks ? thread_blocks : kMaxThreadBlocks)),
-                    dim3(kThreads)};
+                    dim3(static_cast<unsigned>(threads))};
   shape.overlap = a.out.overlap || a.out.starts_early;
   launch(name, kernel, shape, stream, a, row_shift, lanes_shift);
   return true;
@@ -224,12 +225,12 @@ void launch_aligned(const Arguments<std::int8_t>& a, cudaStream_t stream) {
   if (dense_rows(a) && launch_rows("quantize_dense",
                                    clamped ? quantize_dense_kernel<numerics::kActivationInt8Asym>
                                            : quantize_dense_kernel<numerics::kActivationInt8>,
-                                   false, kRun * kDenseRuns, a, stream))
+                                   false, kRun * kDenseRuns, kThreads, a, stream))
     return;
   launch_rows("quantize_aligned",
               clamped ? quantize_aligned_kernel<numerics::kActivationInt8Asym>
                       : quantize_aligned_kernel<numerics::kActivationInt8>,
-              true, kRun, a, stream);
+              true, kRun, a.out.small_thread_blocks ? kThreads / 2 : kThreads, a, stream);
 }
 
 // Long blocks, and rows of blocks that share a scale: a thread block for each, whose threads keep kRuns runs. What is

@@ -41,6 +41,9 @@ struct QuantizedRows {
   bool overlap = false;
   // The kernel may start while those in front of it run, and waits for them before anything else. Needs 9.0.
   bool starts_early = false;
+  // Short blocks are quantized by thread blocks of half as many threads: faster in front of a product of which a
+  // multiprocessor holds one thread block, beside which they find room.
+  bool small_thread_blocks = false;
   TiledRows
       tiled{};  // with a shift, in the place of every other order; there are no terms then, and no arrays of floats
   PlainRows plain{};  // with data

@@ -121,6 +121,7 @@ void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds
     // runs.
     x.overlap = problem.follows_expansion && row == 0;
     x.starts_early = !problem.follows_expansion;
+    x.small_thread_blocks = Tuning::shape(arguments.size).resident == 1;
     x.tiled.stages = row_codes / TiledRows::kChunkK;
     x.tiled.parameters = scratch[scales];
     quantize_activations(problem.x, problem.scales, row, w.k, w.block_size, problem.compute, x, stream);
