@@ -27,8 +27,6 @@ class AwqArguments {
   ArrayArgument qweight_, scales_, qzeros_;
 };
 
-void* stream_of(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
-
 }  // namespace
 
 void bind_awq(nb::module_& m) {

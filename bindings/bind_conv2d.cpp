@@ -83,7 +83,7 @@ void bind_conv2d(nb::module_& m) {
         options.window = params;
         options.compute = compute;
         options.activation = {activation, lo, hi};
-        options.stream = reinterpret_cast<void*>(stream);
+        options.stream = stream_of(stream);
         nb::gil_scoped_release release;
         conv2d(x_array.view(), weight, bias_array.get(), out_array.view(), options);
       },

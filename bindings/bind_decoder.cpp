@@ -19,8 +19,6 @@ namespace {
 
 constexpr const char* kCacheDtypes = "float32, float16, bfloat16 or int8";
 
-void* stream_of(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
-
 // Arrays for the length of a call or longer: their views stay valid as long as the Python objects do.
 class Arrays {
  public:

@@ -39,7 +39,7 @@ struct Arguments {
         last(last_object, "gru", "last", kCodesOrNumbers),
         lengths(lengths_object, "gru", "lengths", "int32"),
         gates(gates_object, "gru", "gates", "int32"),
-        stream(reinterpret_cast<void*>(stream_address)) {}
+        stream(stream_of(stream_address)) {}
 
   GruRun options() const {
     GruRun options;
@@ -127,7 +127,7 @@ void bind_gru(nb::module_& m) {
             codes_array(codes, "quantize_fixed", "codes", "int8 or int16");
         const FixedFormat wanted = format_of(format);
         nb::gil_scoped_release release;
-        quantize_fixed(x_array.view(), wanted, codes_array.view(), reinterpret_cast<void*>(stream));
+        quantize_fixed(x_array.view(), wanted, codes_array.view(), stream_of(stream));
       },
       "x"_a, "format"_a, "codes"_a, "stream"_a = 0);
   m.def(
@@ -137,7 +137,7 @@ void bind_gru(nb::module_& m) {
             x_array(x, "dequantize_fixed", "out");
         const FixedFormat given = format_of(format);
         nb::gil_scoped_release release;
-        dequantize_fixed(codes_array.view(), given, x_array.view(), reinterpret_cast<void*>(stream));
+        dequantize_fixed(codes_array.view(), given, x_array.view(), stream_of(stream));
       },
       "codes"_a, "format"_a, "x"_a, "stream"_a = 0);
 }

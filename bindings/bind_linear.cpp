@@ -20,7 +20,7 @@ LinearOptions linear_options(ComputeMode compute, float x_scale, ActivationKind 
   options.compute = compute;
   options.x_scale = x_scale;
   options.activation = {activation, lo, hi};
-  options.stream = reinterpret_cast<void*>(stream);
+  options.stream = stream_of(stream);
   return options;
 }
 
@@ -87,7 +87,7 @@ void bind_linear(nb::module_& m) {
         const ArrayArgument index_array(indices, "embedding", "indices", "int32 or int64"),
             out_array(out, "embedding", "out");
         nb::gil_scoped_release release;
-        embedding(index_array.view(), weight, out_array.view(), reinterpret_cast<void*>(stream));
+        embedding(index_array.view(), weight, out_array.view(), stream_of(stream));
       },
       "indices"_a, "weight"_a, "out"_a, "stream"_a);
 

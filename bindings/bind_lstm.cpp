@@ -34,7 +34,7 @@ struct Arguments {
         h_last(h_last_object, "lstm", "h_last", kCodesOrNumbers),
         c_last(c_last_object, "lstm", "c_last", kCodesOrNumbers),
         lengths(lengths_object, "lstm", "lengths", "int32"),
-        stream(reinterpret_cast<void*>(stream_address)) {}
+        stream(stream_of(stream_address)) {}
 
   LstmStates states() const { return {h0.get(), c0.get(), h_last.get(), c_last.get()}; }
 

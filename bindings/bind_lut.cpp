@@ -17,8 +17,6 @@ void write_to(const LutTable& table, nb::handle out) {
   (table.*write)(array.view());
 }
 
-void* stream_of(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
-
 }  // namespace
 
 void bind_lut(nb::module_& m) {

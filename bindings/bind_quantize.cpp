@@ -301,7 +301,7 @@ void bind_quantize(nb::module_& m) {
     const char* op = "quantize_activations";
     const ArrayArgument x_array(x, op, "x");
     const QuantizedArgument y_arrays(y, op, "y");
-    const QuantizeActivationsOptions options{scale, reinterpret_cast<void*>(stream)};
+    const QuantizeActivationsOptions options{scale, stream_of(stream)};
     nb::gil_scoped_release release;
     quantize_activations(x_array.view(), y_arrays.get(), options);
   });

@@ -39,7 +39,7 @@ template <class Layer>
 void run_layer(const Layer& layer, const char* op, nb::handle x, nb::handle out, std::uintptr_t stream) {
   const ArrayArgument x_array(x, op, "x", kCodes), out_array(out, op, "out", kCodes);
   nb::gil_scoped_release release;
-  layer.run(x_array.view(), out_array.view(), reinterpret_cast<void*>(stream));
+  layer.run(x_array.view(), out_array.view(), stream_of(stream));
 }
 
 template <class Layer>

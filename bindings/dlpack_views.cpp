@@ -185,18 +185,23 @@ bool ArrayArgument::from_buffer(nb::handle object, const Asked& asked) {
   }
   try {
     check_rank(buffer_.ndim, op, argument);
-    const char* format = buffer_.format;
+    const char* format = buffer_.format ? buffer_.format : "B";  // bytes, if it says nothing
     if (*format == '@' || *format == '=' || *format == '<') ++format;
-    constexpr DType kLong = sizeof(long) == 8 ? DType::i64 : DType::i32;  // of 4 bytes on Windows
     static constexpr struct {
       char format;
       DType dtype;
-    } kFormats[] = {{'f', DType::f32}, {'e', DType::f16}, {'b', DType::i8}, {'B', DType::u8},
-                    {'h', DType::i16}, {'i', DType::i32}, {'l', kLong},     {'q', DType::i64}};
+    } kFormats[] = {{'f', DType::f32}, {'e', DType::f16}, {'b', DType::i8},  {'B', DType::u8}, {'h', DType::i16},
+                    {'i', DType::i32}, {'l', DType::i64}, {'l', DType::i32}, {'q', DType::i64}};
+    // An 'l' has 4 or 8 bytes, by the system and by what is in front of it.
     const auto* match = kFormats;
-    while (match != std::end(kFormats) && !(format[0] == match->format && format[1] == 0)) ++match;
+    while (match != std::end(kFormats) && !(format[0] == match->format && format[1] == 0 &&
+                                            buffer_.itemsize == static_cast<Py_ssize_t>(item_size(match->dtype))))
+      ++match;
     if (match == std::end(kFormats))
-      throw_dtype(object, std::string("of buffer format ") + buffer_.format, op, argument, expected);
+      throw_dtype(object,
+                  std::string("of buffer format ") + (buffer_.format ? buffer_.format : "none") + " with " +
+                      std::to_string(buffer_.itemsize) + " bytes per element",
+                  op, argument, expected);
     view_.dtype = match->dtype;
     view_.data = buffer_.buf;
     view_.read_only = buffer_.readonly;
@@ -235,7 +240,8 @@ void ArrayArgument::from_dlpack(nb::handle object, const Asked& asked) {
     } catch (const nb::python_error& error) {
       throw_refusal(object, error, op, argument);
     }
-    throw TypeError(prefix(op, argument) + " is a " + kind_of(object) + " whose __dlpack__ result is not usable here");
+    throw TypeError(prefix(op, argument) + " is a " + kind_of(object) +
+                    " whose __dlpack__ result can't be used, expected a DLPack capsule that nobody has consumed");
   }
   check_rank(static_cast<int>(array.ndim()), op, argument);
   view_.dtype = dtype_of(array.dtype(), object, op, argument, expected);

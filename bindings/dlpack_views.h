@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -12,6 +13,9 @@
 namespace qcore::bindings {
 
 namespace nb = nanobind;
+
+// A CUDA stream as Python passes it, by its address.
+inline void* stream_of(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 constexpr const char* kFloatingDtypes = "float32, float16 or bfloat16";
 

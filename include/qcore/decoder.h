@@ -57,6 +57,7 @@ QCORE_API void rms_norm(const TensorView& x, const TensorView* weight, const Ten
 
 // The same with the result rounded to x's dtype and then quantized, as quantize_activations() does with `scale`: the
 // same bits, on CUDA in one launch for int8 in blocks of 8, 16, 32, 64, 128 or 256, or one per row, of aligned rows.
+// The arrays of y have no memory in common with x, weight and residual.
 QCORE_API void rms_norm_quantize(const TensorView& x, const TensorView* weight, const QuantizedActivations& y,
                                  const TensorView* residual, const RmsNormOptions& options, float scale = 0.0f);
 

@@ -3,22 +3,13 @@
 
 #include "decoder/checks.h"
 #include "decoder/dispatch.h"
+#include "formats/row_view.h"
 #include "runtime/check.h"
 #include "runtime/view_checks.h"
 
 // Checks of the decoder's public operators.
 namespace qcore::decoder {
 namespace {
-
-// Flattens the leading axes.
-RowView rows_of(const TensorView& view) {
-  RowView rows;
-  rows.data = view.data;
-  rows.dtype = view.dtype;
-  rows.column_stride = view.strides[view.rank - 1];
-  for (int axis = 0; axis < view.rank - 1; ++axis) rows.append(view.shape[axis], view.strides[axis]);
-  return rows;
-}
 
 bool is_same_array(const TensorView& a, const TensorView& b) {
   return a.data == b.data && a.dtype == b.dtype && a.rank == b.rank && std::equal(a.shape, a.shape + a.rank, b.shape) &&
@@ -51,7 +42,7 @@ NormProblem checked_norm(const char* op, const TensorView& x, const TensorView* 
   NormProblem problem;
   if (residual) {
     check_result(op, "residual", *residual, "x", x, x.rank, x.shape, false);
-    problem.residual = rows_of(*residual);
+    problem.residual = row_view(*residual);
   }
   if (weight) {
     const std::int64_t shape[] = {x.shape[x.rank - 1]};
@@ -61,7 +52,7 @@ NormProblem checked_norm(const char* op, const TensorView& x, const TensorView* 
     if (residual) check_disjoint(op, "residual", *residual, "weight", *weight);
     problem.weight = *weight;
   }
-  problem.x = rows_of(x);
+  problem.x = row_view(x);
   problem.count = x.shape[x.rank - 1];
   problem.rows = problem.count ? x.size() / problem.count : 0;
   problem.eps = options.eps;
@@ -78,7 +69,7 @@ GateProblem checked_gate(const char* op, const TensorView& x, const GatedOptions
   QCORE_CHECK_VALUE(columns % 2 == 0, op, ": x has shape ", shape_string(x),
                     ", expected an even last dimension: the gate, then what it multiplies");
   GateProblem problem;
-  problem.x = rows_of(x);
+  problem.x = row_view(x);
   problem.count = columns / 2;
   problem.rows = columns ? x.size() / columns : 0;
   problem.activation = options.activation;
@@ -96,7 +87,7 @@ void rms_norm(const TensorView& x, const TensorView* weight, const TensorView& y
   if (residual) check_disjoint(op, "out", y, "residual", *residual);
   if (weight) check_disjoint(op, "out", y, "weight", *weight);
   if (y.size() == 0) return;
-  problem.y = rows_of(y);
+  problem.y = row_view(y);
   decoder_norm_dispatch().run(problem);
 }
 
@@ -133,7 +124,7 @@ void gated_activation(const TensorView& x, const TensorView& y, const GatedOptio
   shape[x.rank - 1] = problem.count;
   check_result(op, "out", y, "x", x, x.rank, shape, false);
   if (y.size() == 0) return;
-  problem.y = rows_of(y);
+  problem.y = row_view(y);
   decoder_gate_dispatch().run(problem);
 }
 
@@ -147,8 +138,8 @@ void soft_cap(const TensorView& x, const TensorView& y, const SoftCapOptions& op
                     ", expected 0 or a positive number");
   if (y.size() == 0) return;
   CapProblem problem;
-  problem.x = rows_of(x);
-  problem.y = rows_of(y);
+  problem.x = row_view(x);
+  problem.y = row_view(y);
   problem.count = x.shape[x.rank - 1];
   problem.rows = y.size() / problem.count;
   problem.multiplier = options.multiplier;

@@ -101,6 +101,7 @@ void rms_norm_quantize(const TensorView& x, const TensorView* weight, const Quan
   constexpr const char* op = "rms_norm_quantize";
   const NormProblem problem = checked_norm(op, x, weight, residual, options);
   y.check_writable(op, "y", x);
+  y.check_apart(op, "y", "x", x);
   check_activation_scale(op, "scale", scale, y.mode);
   for (const TensorView* other : {weight, residual})
     if (other) y.check_apart(op, "y", other == weight ? "weight" : "residual", *other);

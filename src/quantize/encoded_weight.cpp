@@ -253,11 +253,9 @@ void copy_encoded_rows(const PackedWeight& from, std::int64_t begin, std::int64_
 QuantizedTensor QuantizedTensor::from_encoded(const WeightEncoding& encoding, const EncodedParts& parts,
                                               std::int64_t block_size) {
   encoding.check(kOp);
-  constexpr std::int64_t kMaxBlock = 0x7fffffff;
-  QCORE_CHECK_VALUE(block_size >= 1 && block_size <= kMaxBlock, kOp, ": block_size is ", block_size,
-                    ", expected an integer from 1 to ", kMaxBlock);
   const TensorView& codes = parts.codes;
   QCORE_CHECK_VALUE(codes.rank == 2, kOp, ": codes has shape ", shape_string(codes), ", expected [N, K]");
+  check_weight_size(kOp, "codes", codes.rank, codes.shape, block_size);
   const std::int64_t n = codes.shape[0], blocks = ceil_div(codes.shape[1], block_size);
   check_arrays(kOp, encoding, parts, n, codes.shape[1], blocks);
   check_numbers("scales", parts.scales, encoding.scales);

@@ -23,14 +23,32 @@ std::shared_ptr<void> allocate_parts(const StorageLayout& parts, bool stays) {
 
 }  // namespace
 
+void check_weight_size(const char* op, const char* argument, int rank, const std::int64_t* shape,
+                       std::int64_t block_size) {
+  constexpr std::int64_t kMaxBlock = 0x7fffffff;
+  QCORE_CHECK_VALUE(block_size >= 1 && block_size <= kMaxBlock, op, ": block_size is ", block_size,
+                    ", expected an integer from 1 to ", kMaxBlock);
+  double codes = 1;  // of a row, whose blocks are padded
+  constexpr double kPadding = 8, kParameterBytes = 8, kMostBytes = 0x1p56;
+  for (int axis = 0; axis < rank; ++axis) {
+    QCORE_CHECK_VALUE(shape[axis] >= 0, op, ": ", argument, " has ", shape[axis], " at axis ", axis,
+                      ", expected 0 or more");
+    if (axis > 1) codes *= static_cast<double>(shape[axis]);
+  }
+  const auto k = static_cast<double>(shape[1]), blocks = k / static_cast<double>(block_size) + 1;
+  const double rows = static_cast<double>(shape[0]) + PackedLayout::kPanelRows;
+  codes *= k + blocks * kPadding;
+  QCORE_CHECK_VALUE(rows * (codes + blocks * kParameterBytes) <= kMostBytes, op, ": ", argument, " has ", shape[0],
+                    " rows and ", shape[1], " columns in blocks of ", block_size, ", expected a weight of less than ",
+                    static_cast<std::int64_t>(kMostBytes), " bytes");
+}
+
 std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argument, const TensorView& shaped_like,
                                               int bits, std::int64_t block_size, Scheme scheme, bool half_parameters) {
   QCORE_CHECK_VALUE(shaped_like.rank == 2 || shaped_like.rank == 4, op, ": ", argument, " has shape ",
                     shape_string(shaped_like), ", expected [N, K] or [Co, Ci, Kh, Kw]");
   QCORE_CHECK_VALUE(bits == 4 || bits == 8, op, ": bits is ", bits, ", expected 4 or 8");
-  constexpr std::int64_t kMaxBlock = 0x7fffffff;
-  QCORE_CHECK_VALUE(block_size >= 1 && block_size <= kMaxBlock, op, ": block_size is ", block_size,
-                    ", expected an integer from 1 to ", kMaxBlock);
+  check_weight_size(op, argument, shaped_like.rank, shaped_like.shape, block_size);
   auto weight = std::make_shared<PackedWeight>();
   const std::int64_t taps = shaped_like.rank == 4 ? shaped_like.shape[2] * shaped_like.shape[3] : 1;
   weight->layout = PackedLayout(shaped_like.shape[0], shaped_like.shape[1], taps, block_size, bits);

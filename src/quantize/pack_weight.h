@@ -7,6 +7,11 @@
 
 namespace qcore {
 
+// Throws in the name of `op` unless block_size and all extents are within bounds, and the weight is so small that
+// counts of its codes, bits and bytes do not overflow.
+void check_weight_size(const char* op, const char* argument, int rank, const std::int64_t* shape,
+                       std::int64_t block_size);
+
 // Checks the weight's shape, bits and block size, and allocates its storage: padding written, the rest not. Parameters
 // are fp32 until finish_weight(), unless it is known that all of them are fp16: then the memory is where they stay.
 std::shared_ptr<PackedWeight> allocate_weight(const char* op, const char* argument, const TensorView& shaped_like,

@@ -28,10 +28,7 @@ StorageLayout storage_layout(const StorageFormat& format, const PackedLayout& la
 void check_format(const StorageFormat& format) {
   QCORE_CHECK_VALUE(format.rank == 2 || format.rank == 4, "from_storage: shape has ", format.rank,
                     " dimensions, expected [N, K] or [Co, Ci, Kh, Kw]");
-  for (int axis = 0; axis < format.rank; ++axis)
-    QCORE_CHECK_VALUE(format.shape[axis] >= 0, "from_storage: shape has ", format.shape[axis], " at axis ", axis,
-                      ", expected 0 or more");
-  QCORE_CHECK_VALUE(format.block_size >= 1, "from_storage: block_size is ", format.block_size, ", expected 1 or more");
+  check_weight_size("from_storage", "shape", format.rank, format.shape, format.block_size);
   if (format.encoding) {
     QCORE_CHECK_VALUE(format.rank == 2, "from_storage: shape has ", format.rank,
                       " dimensions, expected [N, K] of an encoded weight");
@@ -236,16 +233,20 @@ QuantizedTensor QuantizedTensor::slice_rows(std::int64_t begin, std::int64_t end
 QuantizedTensor QuantizedTensor::from_nibbles(const TensorView& nibbles, int rank, const std::int64_t* shape,
                                               const TensorView& scales, const TensorView* offsets,
                                               std::int64_t block_size) {
+  QCORE_CHECK_VALUE(rank == 2 || rank == 4, "from_parts: shape has ", rank,
+                    " dimensions, expected [N, K] or [Co, Ci, Kh, Kw]");
+  check_weight_size("from_parts", "shape", rank, shape, block_size);
   TensorView shaped_like;
   shaped_like.rank = rank;
   std::copy(shape, shape + rank, shaped_like.shape);
-  auto packed = allocate_weight("from_parts", "shape", shaped_like, 4, block_size,
-                                offsets ? Scheme::asymmetric : Scheme::symmetric, are_half(scales, offsets));
-  const PackedLayout& layout = packed->layout;
-  const std::int64_t columns = layout.k * layout.taps, expected[] = {layout.n, ceil_div(columns, 2)};
+  const std::int64_t columns = shape[1] * (rank == 4 ? shape[2] * shape[3] : 1);
+  const std::int64_t expected[] = {shape[0], ceil_div(columns, 2)};
   check_device("from_parts", "codes", nibbles, kCpu, "every part");
   check_dtype("from_parts", "codes", nibbles, DType::u8);
   check_shape("from_parts", "codes", nibbles, 2, expected);
+  auto packed = allocate_weight("from_parts", "shape", shaped_like, 4, block_size,
+                                offsets ? Scheme::asymmetric : Scheme::symmetric, are_half(scales, offsets));
+  const PackedLayout& layout = packed->layout;
   check_parameter_arrays("from_parts", *packed, scales, offsets);
   const bool whole_steps = layout.taps == 1 && (block_size % layout.step_k() == 0 || layout.blocks() <= 1);
   parallel_for(layout.panels(), [&](std::int64_t panel) {

@@ -35,6 +35,13 @@ struct DeviceWeight {
   }
 };
 
+// Why int32 sums of int8 products do not take a weight's blocks, or null: 128 * 128 * block_size must be below 2^31.
+inline const char* long_block_reason(const PackedLayout& layout) {
+  constexpr std::int64_t kMaxExactBlock = 131071;
+  const std::int64_t longest = layout.block_size < layout.k ? layout.block_size : layout.k;
+  return longest > kMaxExactBlock ? "its int32 sums take blocks up to 131071" : nullptr;
+}
+
 inline DeviceWeight device_weight(const PackedWeight& weight) {
   const PackedLayout& layout = weight.layout;
   DeviceWeight w{};

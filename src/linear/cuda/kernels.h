@@ -54,8 +54,8 @@ void run_sm80_float_mma(const LinearProblem& problem, const ScratchBounds& bound
 const char* sm90_float_wgmma_unsupported_reason(const LinearProblem& problem);
 void run_sm90_float_wgmma(const LinearProblem& problem, const ScratchBounds& bounds);
 
-// int8, 5 to 128 rows (limits of one block per row, which takes symmetric weights only, differ): tensor cores, tiles
-// for all multiprocessors.
+// int8, up to 128 rows: tensor cores, tiles for all multiprocessors. The fewest rows depend on the weight; one block
+// per row is for symmetric weights only.
 const char* sm90_int8_mma_unsupported_reason(const LinearProblem& problem);
 void run_sm90_int8_mma(const LinearProblem& problem, const ScratchBounds& bounds);
 

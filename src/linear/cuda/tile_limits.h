@@ -1,14 +1,12 @@
 #pragma once
 
-#include <algorithm>
-
+#include "gemm/cuda/device_operands.cuh"
 #include "linear/problem.h"
 #include "runtime/cuda/cuda_device.h"
 
 // Limits that linear's kernels on tensor cores share.
 namespace qcore {
 
-constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31
 constexpr std::int64_t kMaxColumns = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxDepth = 1 << 28;  // 8 panels of it are counted in int, 16 bytes at a time
 
@@ -21,8 +19,7 @@ inline const char* tile_unsupported_reason(const LinearProblem& problem, bool in
   if (!integer && problem.compute != ComputeMode::floating) return "it computes float only";
   const PackedLayout& layout = problem.weight->layout;
   if (layout.taps != 1) return "it takes weights [N, K] only";
-  if (integer && std::min(layout.block_size, layout.k) > kMaxExactBlock)
-    return "its int32 sums take blocks up to 131071";
+  if (const char* reason = integer ? long_block_reason(layout) : nullptr) return reason;
   if (layout.k > kMaxDepth) return "it takes K up to 2^28";
   if (layout.n > kMaxColumns) return "it takes N up to 2^31";
   const int given = compute_capability(problem.device.index);

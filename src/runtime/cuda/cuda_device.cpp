@@ -152,6 +152,11 @@ void cuda_copy(void* to, Device to_device, const void* from, Device from_device,
   if (bytes == 0) return;
   const bool to_cuda = to_device.type == DeviceType::cuda, from_cuda = from_device.type == DeviceType::cuda;
   const auto count = static_cast<std::size_t>(bytes);
+  if (from_cuda) {
+    // Streams that do not synchronize with the default one, on which the copy runs, may still write the bytes.
+    DeviceGuard source(from_device.index);
+    QCORE_CHECK_CUDA(cudaDeviceSynchronize());
+  }
   DeviceGuard guard(to_cuda ? to_device.index : from_cuda ? from_device.index : 0);
   if (to_cuda && from_cuda && to_device.index != from_device.index)
     QCORE_CHECK_CUDA(cudaMemcpyPeer(to, to_device.index, from, from_device.index, count));

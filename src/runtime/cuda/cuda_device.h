@@ -38,7 +38,8 @@ std::shared_ptr<void> cuda_allocate(int index, std::int64_t bytes);
 // Uninitialized memory for work enqueued on `stream` until the last reference goes; see cuda_scratch.h.
 std::shared_ptr<void> cuda_scratch(int index, std::int64_t bytes, void* stream);
 
-// In any direction, between devices too. Work enqueued on any stream after it returns sees the bytes.
+// In any direction, between devices too. Waits for all earlier work of the device that it reads; work enqueued on any
+// stream after it returns sees the bytes.
 void cuda_copy(void* to, Device to_device, const void* from, Device from_device, std::int64_t bytes);
 
 // Memory of the device with a copy of the CPU's bytes, on which `work(memory, stream)` has then been done, if given:

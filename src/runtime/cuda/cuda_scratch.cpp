@@ -19,8 +19,9 @@ cudaMemPool_t create_pool(int device) {
   properties.location.id = device;
   cudaMemPool_t pool = nullptr;
   QCORE_CHECK_CUDA(cudaMemPoolCreate(&pool, &properties));
-  // Memory that a synchronization may leave in the pool. Operators bound their scratch memory to less; see
-  // linear/cuda/scratch_bounds.h.
+  // Memory that a synchronization may leave in the pool. Most operators bound their scratch memory to less, see
+  // ScratchBounds in linear/cuda/kernels.h. Expanded weights, all experts of them together, and a decoder's activations
+  // can take more, which then goes back to the driver.
   std::uint64_t keep = std::uint64_t{1} << 30;
   QCORE_CHECK_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
   return pool;

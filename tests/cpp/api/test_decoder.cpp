@@ -329,6 +329,22 @@ TEST(DecoderStack, EveryKernelGivesTheReferencesBits) {
   }
 }
 
+TEST(DecoderErrors, CodesAndTheirSourceShareNoMemory) {
+  std::vector<float> x(64, 1.0f), parameters(8);
+  std::vector<std::int8_t> codes(64);
+  const auto text = [&](void* place, const TensorView& y_scales) {
+    const QuantizedActivations y{TensorView(place, DType::i8, {2, 16}), y_scales, {}, 8};
+    return error_of<Error>(
+        [&] { decoder::rms_norm_quantize(TensorView(x.data(), DType::f32, {2, 16}), nullptr, y, nullptr, {}); });
+  };
+  const TensorView scales(parameters.data(), DType::f32, {2, 2});
+  EXPECT_EQ(text(codes.data(), scales), "no exception");
+  EXPECT_EQ(text(reinterpret_cast<char*>(x.data()) + 96, scales),
+            "rms_norm_quantize: y.codes overlaps x in memory, expected separate arrays");
+  EXPECT_EQ(text(codes.data(), TensorView(x.data() + 20, DType::f32, {2, 2})),
+            "rms_norm_quantize: y.scales overlaps x in memory, expected separate arrays");
+}
+
 TEST(DecoderStack, ErrorsNameTheLayer) {
   SmallModel model(ComputeMode::int8);
   model.layers[1].down.reset();

@@ -90,8 +90,8 @@ void cluster_sync();
 void* shared_of(int rank, void* own);
 constexpr int kResidentClusters = 2;
 
-// Barriers that copies count at too: see runtime/ptx_wgmma.cuh. A bulk copy poisons its destination when it is issued
-// and happens when no thread can go on without it.
+// Barriers that copies count at too: see runtime/cuda/ptx_wgmma.cuh. A bulk copy poisons its destination when it is
+// issued and happens when no thread can go on without it.
 void barrier_init(std::uint64_t* barrier, int count);
 void barrier_arrive(std::uint64_t* barrier, int bytes);
 void barrier_arrive_with_copies(std::uint64_t* barrier);

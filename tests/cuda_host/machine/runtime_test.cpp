@@ -65,7 +65,7 @@ TEST(CudaDevice, CopiesBothWays) {
   std::vector<int> back(3);
   cuda_copy(back.data(), kCpu, device.get(), kCuda, 12);
   EXPECT_EQ(back, values);
-  for (const char* function : {"cudaMemcpy", "cudaStreamSynchronize"}) {
+  for (const char* function : {"cudaDeviceSynchronize", "cudaMemcpy", "cudaStreamSynchronize"}) {
     cuda_host::fail_next(function, cudaErrorInvalidValue);
     EXPECT_EQ(cuda_error([&] { cuda_copy(back.data(), kCpu, device.get(), kCuda, 12); }),
               std::string(function) + " failed: invalid argument (1)");

@@ -420,6 +420,19 @@ def test_runs_on_the_callers_stream():
         assert_same_bits(out, expected)
 
 
+def test_copies_wait_for_what_the_source_is_made_of():
+    """The storage is filled late on a side stream, for which copies on the default stream do not wait by themselves."""
+    weight = random_weight(np.random.default_rng(8), 64, 256, 64, 8, "symmetric")
+    source = torch.from_dlpack(weight.to("cuda").storage())
+    late = torch.zeros_like(source)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(50_000_000)
+        late.copy_(source)
+        copied = qcore.QuantizedTensor.from_storage(late, weight.shape, bits=8, block_size=64).to("cpu")
+    assert copied == weight
+
+
 def test_streams_and_threads_do_not_disturb_each_other():
     rng = np.random.default_rng(9)
     weights = [random_weight(rng, 50 + 30 * i, 320, 64, 4, "asymmetric") for i in range(4)]

@@ -187,6 +187,23 @@ def test_the_files_that_the_design_names_are_there():
     assert re.search(r"\| `[\w./]+:\d+` \|", (ROOT / "docs" / "design.md").read_text())
 
 
+def test_comments_name_files_that_exist():
+    """A path in a comment is the end of a path in the repository."""
+    folders = ("include", "src", "bindings", "tests/cpp", "tests/cuda_host")
+    sources = [p for folder in folders for p in (ROOT / folder).rglob("*") if p.suffix in CXX_SUFFIXES]
+    named = (*folders, "python", "docs", "tests/python", "scripts", "examples")
+    places = "\n".join(f"/{p.relative_to(ROOT).as_posix()}\n" for folder in named for p in (ROOT / folder).rglob("*"))
+    missing = {
+        (str(source.relative_to(ROOT)), name)
+        for source in sources
+        for comment in re.findall(r"//(.*)", source.read_text())
+        for name in re.findall(r"[\w/.-]*\w\.(?:cuh|cu|cpp|h|py|md)\b", comment)
+        if f"/{name}\n" not in places and name != "dlpack.h"  # of DLPack itself
+    }
+    assert len(sources) > 100
+    assert not missing
+
+
 def test_files_are_short():
     suffixes = {*CXX_SUFFIXES, ".py", ".pyi"}
     lengths = {

@@ -136,7 +136,18 @@ PARTS = (W.codes(), W.scales())
         (
             lambda: qcore.QuantizedTensor.from_storage(W.storage(), [4, 8], bits=8, block_size=0),
             ValueError,
-            "from_storage: block_size is 0, expected 1 or more",
+            "from_storage: block_size is 0, expected an integer from 1 to 2147483647",
+        ),
+        (
+            lambda: qcore.QuantizedTensor.from_storage(W.storage()[:0], [2**60, 16], bits=8, block_size=4),
+            ValueError,
+            "from_storage: shape has 1152921504606846976 rows and 16 columns in blocks of 4, expected a weight of less "
+            "than 72057594037927936 bytes",
+        ),
+        (
+            lambda: qcore.QuantizedTensor.from_storage(W.storage()[:0], [16, 8, 2**31, 2**31], bits=8, block_size=4),
+            ValueError,
+            "from_storage: shape has 16 rows and 8 columns in blocks of 4, expected a weight of less",
         ),
         (
             lambda: qcore.QuantizedTensor.from_storage(
@@ -156,6 +167,20 @@ PARTS = (W.codes(), W.scales())
             ),
             ValueError,
             r"from_parts: codes has shape \[4, 3\], expected \[4, 4\]",
+        ),
+        (
+            lambda: qcore.QuantizedTensor.from_parts(
+                np.zeros((4, 4), np.uint8), PARTS[1], bits=4, block_size=4, shape=[2**60, 8]
+            ),
+            ValueError,
+            "from_parts: shape has 1152921504606846976 rows and 8 columns in blocks of 4, expected a weight of less",
+        ),
+        (
+            lambda: qcore.QuantizedTensor.from_parts(
+                np.zeros((4, 4), np.uint8), PARTS[1], bits=4, block_size=4, shape=[2**40, 8]
+            ),
+            ValueError,
+            r"from_parts: codes has shape \[4, 4\], expected \[1099511627776, 4\]",
         ),
     ],
 )

@@ -10,9 +10,8 @@
 namespace qcore {
 namespace {
 
-constexpr std::int64_t kMaxExactBlock = 131071;  // 128 * 128 * block_size < 2^31
-constexpr std::int64_t kMaxDepth = 1 << 26;      // of all taps: 8 panels are counted in int, 16 bytes at a time
-constexpr std::int64_t kMaxGroups = 65535;       // a grid's third axis
+constexpr std::int64_t kMaxDepth = 1 << 26;  // of all taps: 8 panels are counted in int, 16 bytes at a time
+constexpr std::int64_t kMaxGroups = 65535;   // a grid's third axis
 
 }  // namespace
 
@@ -35,7 +34,7 @@ const char* sm80_int8_implicit_gemm_unsupported_reason(const Conv2dProblem& prob
   if (problem.compute != ComputeMode::int8 && problem.compute != ComputeMode::int8_asym)
     return "it computes int8 and int8_asym only";
   const PackedLayout& layout = problem.weight->layout;
-  if (std::min(layout.block_size, layout.k) > kMaxExactBlock) return "its int32 sums take blocks up to 131071";
+  if (const char* reason = long_block_reason(layout)) return reason;
   return implicit_gemm_unsupported_reason(problem);
 }
 

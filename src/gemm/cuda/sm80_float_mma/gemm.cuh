@@ -6,7 +6,7 @@
 #include "runtime/cuda/cuda_launch.h"
 #include "runtime/cuda/cuda_warp.cuh"
 
-// A tile of y = act(x W^T + bias) with float activations; see float_mma.cuh. Needs sm_80.
+// A tile of y = act(x W^T + bias) with float activations; see arguments.cuh. Needs sm_80.
 namespace qcore::sm80_float_mma {
 
 // `Rows` is the tile's shape and how its results find their rows of activations, their weights and their places: a

@@ -135,8 +135,8 @@ const char* sm75_gemv_unsupported_reason(const LinearProblem& problem) {
     return "it takes M up to 8 with float activations";
   if (problem.m > gemv::Tuning::kMaxRows) return "it takes M up to 16";
   if (layout.blocks() > 1 && layout.block_size % gemv::kChunk) return "it takes block sizes that are multiples of 32";
-  if (problem.compute != ComputeMode::floating && std::min(layout.block_size, layout.k) > kMaxExactBlock)
-    return "its int32 sums take blocks up to 131071";
+  if (const char* reason = problem.compute == ComputeMode::floating ? nullptr : long_block_reason(layout))
+    return reason;
   if (layout.n > kMaxColumns) return "it takes N up to 2^31";
   const int capability = compute_capability(problem.device.index);
   if (capability < 75) return "it needs compute capability 7.5";

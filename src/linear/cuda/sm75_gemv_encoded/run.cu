@@ -144,7 +144,7 @@ const char* sm75_gemv_encoded_unsupported_reason(const LinearProblem& problem) {
   if (layout.blocks() > 1 && !has_short_blocks(layout) && layout.block_size % kSpan)
     return "it takes block sizes 16, 32, 64 and multiples of 128, and one block per row";
   if (layout.k > kMaxFeatures) return "it takes K up to 2^20";
-  if (std::min(layout.block_size, layout.k) > kMaxExactBlock) return "its int32 sums take blocks up to 131071";
+  if (const char* reason = long_block_reason(layout)) return reason;
   if (layout.n > kMaxColumns) return "it takes N up to 2^31";
   if (encoding.super_block & (encoding.super_block - 1)) return "it takes super-blocks of a power of two";
   if (capability < 75) return "it needs compute capability 7.5";

@@ -159,7 +159,7 @@ const char* sm75_int8_sliced_unsupported_reason(const LinearProblem& problem) {
     return "it computes int8 and int8_asym only";
   const PackedLayout& layout = problem.weight->layout;
   if (layout.taps != 1) return "it takes weights [N, K] only";
-  if (std::min(layout.block_size, layout.k) > kMaxExactBlock) return "its int32 sums take blocks up to 131071";
+  if (const char* reason = long_block_reason(layout)) return reason;
   if (layout.n > kMaxExtent) return "it takes N up to 2^30";
   if (compute_capability(problem.device.index) < 75) return "it needs compute capability 7.5";
   return nullptr;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "formats/row_stride.h"
 #include "gemm/cuda/sm80_int8_mma/launch.cuh"
 #include "gemm/cuda/sm80_int8_mma16/arguments.cuh"
