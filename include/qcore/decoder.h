@@ -190,7 +190,7 @@ struct DecoderOptions {
 
 // One call of a Decoder. Arrays lie on its device.
 struct DecoderCall {
-  TensorView hidden;                  // [B, T, H] fp32, fp16 or bf16: the embeddings of the tokens
+  TensorView hidden;                  // [B, T, H] fp32, fp16 or bf16, T from 1 on: the embeddings of the tokens
   TensorView positions;               // int32 [B, T], rows of the rotary tables
   TensorView past;                    // int32 [B], the tokens in the caches so far
   TensorView first;                   // int32 [B], see attention(); rank 0 for zeros

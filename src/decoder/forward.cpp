@@ -23,7 +23,7 @@ void check_wanted(const TensorView& out, const char* argument, const DecoderCall
   check_floating(kOp, argument, out);
   check_device(kOp, argument, out, hidden.device, "hidden");
   QCORE_CHECK_VALUE(out.rank == 3 && out.shape[0] == hidden.shape[0] && out.shape[1] >= 1 &&
-                        out.shape[1] <= std::max<std::int64_t>(1, hidden.shape[1]) && out.shape[2] == columns,
+                        out.shape[1] <= hidden.shape[1] && out.shape[2] == columns,
                     kOp, ": ", argument, " has shape ", shape_string(out), ", expected [", hidden.shape[0], ", R, ",
                     columns, "] with R from 1 to ", hidden.shape[1]);
   check_output(kOp, argument, out);
@@ -34,8 +34,9 @@ void check_call(const DecoderStorage& storage, const DecoderCall& call, std::int
   const DecoderOptions& o = storage.options;
   const TensorView& hidden = call.hidden;
   check_floating(kOp, "hidden", hidden);
-  QCORE_CHECK_VALUE(hidden.rank == 3 && hidden.shape[2] == o.hidden_size, kOp, ": hidden has shape ",
-                    shape_string(hidden), ", expected [B, T, ", o.hidden_size, "]");
+  QCORE_CHECK_VALUE(hidden.rank == 3 && hidden.shape[1] > 0 && hidden.shape[2] == o.hidden_size, kOp,
+                    ": hidden has shape ", shape_string(hidden), ", expected [B, T, ", o.hidden_size,
+                    "] with T from 1 on");
   QCORE_CHECK_VALUE(hidden.device == storage.device, kOp, ": hidden is on ", name(hidden.device), ", expected ",
                     name(storage.device), " like the weights");
   const std::int64_t batch = hidden.shape[0], tokens = hidden.shape[1];
