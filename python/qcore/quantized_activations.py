@@ -18,10 +18,10 @@ CoreActivations = tuple[Any, Any, Any, int, _core.ComputeMode]
 
 
 class QuantizedActivations:
-    """Activations x [..., K] as integer codes: ``x[..., k] ~ scales[..., p] * codes[..., k] + offsets[..., p]``.
+    """Holds activations x [..., K] as codes: ``x[..., k] ~ scales[..., p] * codes[..., k] + offsets[..., p]``.
 
-    ``p`` is ``k // block_size``. :func:`qcore.linear` and :func:`grouped_linear` take it in the place of x, so that x
-    is quantized once for several weights: for queries, keys and values, or for gate and up.
+    ``p`` is ``k // block_size``. :func:`qcore.linear` and :func:`grouped_linear` take it instead of x, so that x is
+    quantized once for several weights: for queries, keys and values, or for gate and up.
     :func:`quantize_activations`, :func:`qcore.decoder.rms_norm_quantize` and
     :func:`qcore.decoder.gated_activation_quantize` return it.
 

@@ -23,7 +23,7 @@ _SCALE_DTYPES = {"float32": False, "float16": True}
 
 
 class QuantizedTensor:
-    """An immutable weight in blocks of ``block_size`` along K that share a scale and an offset.
+    """Holds an immutable weight in blocks of ``block_size`` along K that share a scale and an offset.
 
     ``w[n, k] ~ scale[n, p] * code[n, k] + offset[n, p]`` with ``p = k // block_size``. Its shape is [N, K], or
     [Co, Ci, Kh, Kw] blocked along Ci with parameters [Co, P] shared by all taps. Codes are in [-8, 7] (4 bits) or
@@ -485,8 +485,8 @@ def quantize(
         weight: float32, float16 or bfloat16 [N, K] or [Co, Ci, Kh, Kw] on the CPU, any strides, finite.
         bits: 2, 3, 4, 5, 6 or 8. A weight of 2, 3, 5 or 6 bits is an encoded one, [N, K] only, which the CPU kernels
             read as it is; see :func:`quantize_encoded` for other forms.
-        block_size: g, elements along K (Ci) that share a scale; any positive integer, K need not be a multiple. The
-            defaults take 4.5 bits per weight (docs/choices.md has the figures and what else they cost).
+        block_size: g, elements along K (Ci) that share a scale, 1 or more; K need not be a multiple. In memory a block
+            is padded to a multiple of 8 codes (4 bits) or 4 (others). Defaults: 4.5 bits per weight (docs/choices.md).
         scheme: "symmetric" (offset 0, codes of 4 and 8 bits within +-(2^(bits-1) - 1)) or "asymmetric" (the block's
             minimum and maximum are exact up to rounding, all 2^bits codes are used).
         method: "mse", the default, searches each block's clipping for the smallest squared error, never above that of

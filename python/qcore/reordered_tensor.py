@@ -80,10 +80,10 @@ class TransformedTensor(ABC):
 
 
 class ReorderedTensor(TransformedTensor):
-    """A QuantizedTensor [N, K] with its columns in another order, and that order: GPTQ's "act-order".
+    """Holds a QuantizedTensor [N, K] with its columns in another order, and that order: GPTQ's "act-order".
 
-    ``weight`` has column ``order[i]`` of the matrix at i, so that its blocks are neighbors; ``linear`` gathers x in
-    the same order. Immutable; compares by value; pickles.
+    Column i of ``weight`` is column ``order[i]`` of the matrix, so that the columns of a block are neighbors;
+    ``linear`` gathers x in the same order. Immutable; compares by value; pickles.
 
     Args:
         weight: [N, K].

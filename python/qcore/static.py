@@ -100,7 +100,7 @@ class _Layer(ABC):
 
 
 class QLinear(_Layer):
-    """A static int8 linear layer, everything that doesn't depend on x computed once. Immutable and thread-safe.
+    """Computes a static int8 linear layer, prepared once for all calls. Immutable and thread-safe.
 
     Args:
         x_scale, x_zero_point: of the input's codes; a positive number and an integer within ``x_dtype``.
@@ -193,7 +193,7 @@ class QLinear(_Layer):
 
 
 class QConv2d(_Layer):
-    """A static int8 convolution, everything that doesn't depend on x computed once. Immutable and thread-safe.
+    """Computes a static int8 convolution, prepared once for all calls. Immutable and thread-safe.
 
     Args:
         x_scale, x_zero_point: of the input's codes; a positive number and an integer within ``x_dtype``.

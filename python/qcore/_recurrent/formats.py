@@ -22,7 +22,7 @@ RULES, GRANULARITIES, TABLES = get_args(Rule), get_args(Granularity), get_args(T
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """Codes of a tensor: real value = (code - zero_point) * 2**-exponent.
+    """Describes the codes of a tensor: real value = (code - zero_point) * 2**-exponent.
 
     Args:
         bits: 2 to 16.

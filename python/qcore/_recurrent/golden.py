@@ -38,7 +38,7 @@ Tensors = dict[str, NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class GoldenCheck:
-    """Numbers of tensors that were checked and are equal.
+    """Holds the numbers of tensors that were checked and are equal.
 
     Args:
         layers: of the model.

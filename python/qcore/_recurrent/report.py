@@ -29,7 +29,7 @@ _SHOWN = {"w": "weights W", "r": "weights R", "projection": "weights W_hr"}
 
 @dataclasses.dataclass(frozen=True)
 class ReportRow:
-    """One tensor of one layer and direction.
+    """Describes one tensor of one layer and direction.
 
     Args:
         layer: 0 is the first.
@@ -56,7 +56,7 @@ class ReportRow:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Result of ``report`` of a quantized GRU or LSTM.
+    """Holds the result of ``report`` of a quantized GRU or LSTM.
 
     Args:
         rows: in the order of computation.

@@ -25,7 +25,7 @@ _WIDEST = {"biases": 32}
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One configuration that was measured.
+    """Describes one configuration that was measured.
 
     Args:
         round: 0 is the start; then one tensor more is widened in each round, or one less, to see whether it still pays.
@@ -46,7 +46,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """Result of ``Calibrator.search``, with all configurations that were tried.
+    """Holds the result of ``Calibrator.search``, with all configurations that were tried.
 
     Args:
         config: the one that was chosen.

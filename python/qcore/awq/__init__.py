@@ -105,7 +105,7 @@ def linear(
 
 
 class Weight:
-    """An AWQ weight packed for :func:`qcore.linear`: call it with x.
+    """Holds an AWQ weight packed for :func:`qcore.linear`: call it with x.
 
     ``scale * (u - 8) + offset`` with ``offset = scale * (8 - z)`` is exact in float32, so nothing is lost. Immutable;
     it does not refer to the arrays that it was made of.

@@ -13,7 +13,7 @@ _CACHE_DTYPES = ("float32", "float16", "bfloat16", "int8")
 
 @dataclasses.dataclass(frozen=True)
 class KeyValueCache:
-    """Keys and values of one layer for B sequences of up to C tokens each.
+    """Holds the keys and values of one layer for B sequences of up to C tokens each.
 
     Attributes:
         keys: float32, float16, bfloat16 or int8 [B, Hkv, C, D]; the elements of a head are contiguous.
@@ -77,7 +77,7 @@ class KeyValueCache:
 
 
 class Caches:
-    """The caches of all layers, prepared for :meth:`Decoder.forward`.
+    """Holds the caches of all layers, prepared for :meth:`Decoder.forward`.
 
     A call takes a plain list of caches as well, but looks at each of its arrays again: make this object once, and a new
     one when a cache gets other arrays.

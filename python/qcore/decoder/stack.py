@@ -16,7 +16,7 @@ from qcore.quantized_tensor import QuantizedTensor
 
 @dataclasses.dataclass
 class Layer:
-    """Weights of one layer of a :class:`Decoder`; None for what it doesn't have.
+    """Holds the weights of one layer of a :class:`Decoder`; None for parts that the layer does not have.
 
     The order of a layer::
 
@@ -87,7 +87,7 @@ class Layer:
 
 
 class Decoder:
-    """A stack of decoder layers that runs in one call: norms, products, rotary embedding, attention and its cache.
+    """Runs a stack of decoder layers in one call: norms, products, rotary embedding, attention and its cache.
 
     It is immutable and may be used from many threads, each with caches of its own. Quantized weights are shared, not
     copied.

@@ -9,7 +9,7 @@ from qcore._recurrent.direction import DirectionBase
 
 
 class Direction(DirectionBase):
-    """One layer in one direction, kept in float64; gate order z, r, g along 3H.
+    """Holds one layer in one direction in float64; gate order z, r, g along 3H.
 
     Args:
         w: numbers [3H, C], of the inputs.

@@ -33,7 +33,7 @@ _SIXTEEN = {"x": 16, "h": 16, "z": 16, "r": 16, "g": 16, "weights": 16, "biases"
 
 @dataclasses.dataclass(frozen=True)
 class Config(ConfigBase):
-    """How a GRU is quantized.
+    """Specifies how a GRU is quantized.
 
     Args:
         bits: 8 or 16: the preset that widths not given in ``widths`` come from.
@@ -45,7 +45,7 @@ class Config(ConfigBase):
         rule: how exponents follow from ranges: "cover", "nearest" or "mse".
         granularity: of the exponents of weights and biases: "channel", "gate" or "tensor".
         tables: of sigmoid and tanh where their argument has more than 8 bits: "exact" (correctly rounded) or "interp"
-            (513 knots, at most 2 codes beside that; for small targets).
+            (513 knots, differs from that by at most 2; for small targets).
 
     Raises:
         QcoreValueError: naming the option, what was given and what was expected.

@@ -19,7 +19,7 @@ from qcore.gru.weights import GruWeights
 
 
 class QuantGRU(GruCore):
-    """Layers of fixed-point GRUs; immutable.
+    """Runs layers of fixed-point GRUs; immutable.
 
     Made by :meth:`from_torch`, :meth:`load` or :meth:`Calibrator.finish`. Everything between the rounding of a float
     input and of a float result is integer arithmetic, the same on every processor: docs/gru.md.

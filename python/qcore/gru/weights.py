@@ -26,7 +26,7 @@ def _swap_gates(array: Any, where: str) -> Doubles:
 
 
 class GruWeights(WeightsBase):
-    """Float weights of all layers.
+    """Holds the float weights of all layers.
 
     Args:
         layers: for each layer its directions, one or (forward, backward), as :class:`Direction`. A layer's inputs are

@@ -52,7 +52,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Holds what :func:`evaluate` measured.
+    """Holds the measurements of :func:`evaluate`.
 
     Attributes:
         tokens: number of predicted tokens.

@@ -19,7 +19,7 @@ _DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 @dataclass(frozen=True)
 class Source:
-    """Says where a model lies and how its weights are stored.
+    """Describes where a model is stored, and in which format.
 
     Attributes:
         folder: the folder of config.json, or of the GGUF file.

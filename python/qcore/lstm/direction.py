@@ -9,7 +9,7 @@ from qcore._recurrent.direction import DirectionBase, finite
 
 
 class Direction(DirectionBase):
-    """One layer in one direction, kept in float64; gate order i, f, g, o along 4H.
+    """Holds one layer in one direction in float64; gate order i, f, g, o along 4H.
 
     Args:
         w: numbers [4H, C], of the inputs.

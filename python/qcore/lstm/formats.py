@@ -34,7 +34,7 @@ _SIXTEEN = {"biases": 32}
 
 @dataclasses.dataclass(frozen=True)
 class Config(ConfigBase):
-    """How an LSTM is quantized.
+    """Specifies how an LSTM is quantized.
 
     Args:
         bits: 8 or 16: the preset that widths not given in ``widths`` come from. c and tanh(c) have 16 bits in
@@ -44,7 +44,7 @@ class Config(ConfigBase):
         rule: how exponents follow from ranges: "cover", "nearest" or "mse".
         granularity: of the exponents of weights and biases: "channel", "gate" or "tensor".
         tables: of sigmoid and tanh where their argument has more than 8 bits: "exact" (correctly rounded) or "interp"
-            (513 knots, at most 2 codes beside that; for small targets).
+            (513 knots, differs from that by at most 2; for small targets).
 
     Raises:
         QcoreValueError: naming the option, what was given and what was expected.

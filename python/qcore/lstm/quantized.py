@@ -37,7 +37,7 @@ FILES = FileKind(
 
 
 class QuantLSTM(LstmCore):
-    """Layers of fixed-point LSTMs; immutable.
+    """Runs layers of fixed-point LSTMs; immutable.
 
     Made by :meth:`from_torch`, :meth:`load` or :meth:`Calibrator.finish`. Everything between the rounding of a float
     input and of a float result is integer arithmetic, the same on every processor: docs/recurrent/lstm.md.

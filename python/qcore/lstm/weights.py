@@ -20,7 +20,7 @@ def _direction(given: list[Any], where: str) -> Direction:
 
 
 class LstmWeights(WeightsBase):
-    """Float weights of all layers.
+    """Holds the float weights of all layers.
 
     Args:
         layers: for each layer its directions, one or (forward, backward), as :class:`Direction`. A layer's inputs are

@@ -44,7 +44,7 @@ _BETWEEN, _NEIGHBORHOODS = 1 << 14, 128  # of a reduced table: points that no fp
 
 @dataclass(frozen=True)
 class FitReport:
-    """Result of a fit. Errors are those of the table's own evaluation in float32 on the fp16 numbers of the domain.
+    """Holds the result of a fit. Errors are those of the table, evaluated in float32 on the domain's fp16 numbers.
 
     Attributes:
         metric: what was minimized.

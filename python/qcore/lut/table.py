@@ -12,7 +12,7 @@ from qcore.lut.plot import plot_table
 
 
 class Table(TableCore):
-    """A piecewise-linear function on cut points; immutable, callable on arrays of any library.
+    """Computes a piecewise-linear function on cut points; immutable, callable on arrays of any library.
 
     :func:`qcore.lut.table` and :func:`qcore.lut.fit` make tables; :meth:`Table.from_parts` takes one from elsewhere.
 

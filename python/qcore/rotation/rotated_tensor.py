@@ -16,7 +16,7 @@ from qcore.rotation.hadamard import hadamard, largest_block
 
 
 class RotatedTensor(TransformedTensor):
-    """A QuantizedTensor [N, K] of a weight whose rows were rotated: ``linear`` rotates x before it quantizes it.
+    """Holds the QuantizedTensor [N, K] of a weight with rotated rows: ``linear`` rotates x before it quantizes x.
 
     Made by :func:`quantize_rotated`. ``x @ w.T`` is ``hadamard(x) @ hadamard(w).T``, but the rotated x has no outliers
     in single channels. Immutable; compares by value; pickles.

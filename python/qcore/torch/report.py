@@ -105,7 +105,7 @@ class LayerReport:
 
 @dataclass
 class Report:
-    """Describes what became of a model.
+    """Describes the result of :func:`quantize_` on a model.
 
     Attributes:
         layers: in the model's order; modules without a rule come last.

@@ -52,7 +52,7 @@ class LayerOptions:
 
 
 class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
-    """Says how qcore quantizes a model, or runs one that is quantized already.
+    """Specifies how qcore quantizes a model, or runs one that is quantized already.
 
     Args:
         bits: 2, 3, 4, 5, 6 or 8; 4 by default. Convolutions have the next of 4 and 8.

@@ -61,7 +61,7 @@ def format_of(output: Path, format: str | None, source: Path) -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """Arguments of :func:`qcore.quantize`, and shell patterns of the tensors it takes (``include``, ``exclude``)."""
+    """Holds arguments of :func:`qcore.quantize`, and shell patterns of tensors (``include``, ``exclude``)."""
 
     bits: int = BITS
     block_size: int = BLOCK_SIZE

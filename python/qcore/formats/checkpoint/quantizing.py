@@ -55,7 +55,7 @@ class Job:
 
 @dataclass
 class Result:
-    """Result of a run."""
+    """Holds the result of :func:`quantize_checkpoint`."""
 
     quantized: int = 0
     kept: int = 0

@@ -22,7 +22,7 @@ from qcore.formats.checkpoint.records import Entry, PlainEntry, TensorInfo
 
 
 class Checkpoint(Mapping[str, Any]):
-    """The tensors of a checkpoint by name, each read when it is asked for. Made by :func:`open_checkpoint`.
+    """Maps names to the tensors of a checkpoint, each read when accessed. Made by :func:`open_checkpoint`.
 
     ``checkpoint[name]`` is a new QuantizedTensor (what ``from_gptq`` returns, for a GPTQ layer in another order), or a
     read-only array that is mapped from the file; both stay valid after :meth:`close`. Use it as a context manager or

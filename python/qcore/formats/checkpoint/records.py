@@ -14,7 +14,7 @@ from qcore.formats.checkpoint.byte_ranges import DTYPES, ITEM_BYTES, Section
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Description of one tensor of a checkpoint, from headers alone.
+    """Describes one tensor of a checkpoint, from the headers alone.
 
     Attributes:
         name: of the tensor.

@@ -146,7 +146,7 @@ def quantize_(
         model: any module; in evaluation mode or not, which stays.
         bits: 2, 3, 4, 5, 6 or 8; 4 by default, as for :func:`qcore.quantize`. A GRU or an LSTM has 8, and so has an
             embedding unless it shares its weight with another layer or ``layers`` says otherwise. Convolutions have the
-            next of 4 and 8. 8 costs twice the bytes and errs by a sixteenth (docs/choices.md).
+            next of 4 and 8. 8 takes twice the bytes, with a sixteenth of the error (docs/choices.md).
         block_size, scheme, scale_dtype: as for :func:`qcore.quantize`; 32, "symmetric" and "float16" by default.
         compute: as for :func:`qcore.linear`.
         method: "mse", the default, "rtn", or "awq" and "gptq", which need a calibration. Layers that it doesn't reach,
