@@ -29,7 +29,7 @@ def _function(name: str, formula: str) -> Callable[..., Any]:
         return evaluate(handle(), x, out, stream)
 
     apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = f"""``{formula}``, computed element by element with a piecewise-linear table.
+    apply.__doc__ = f"""Compute ``{formula}`` element by element with a piecewise-linear table.
 
         Args:
             x: float32, float16 or bfloat16, any shape and strides, CPU or CUDA.

@@ -73,7 +73,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
             scheme and scale_dtype. Convolutions have the next of 4 and 8 bits in blocks of that size.
 
     For a model that is quantized already, ``compute`` and ``layers`` with ``compute`` count; all other options are
-    those of its files.
+    those of its files. What ``layers`` gave then is not saved with the model.
 
     Raises:
         QcoreValueError, QcoreTypeError: an option is unknown or impossible.
@@ -111,12 +111,15 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
             raise _core.QcoreTypeError(f"QcoreConfig: embeddings is {embeddings!r}, expected True or False")
         self.embeddings = embeddings
         self._files: dict[str, Any] | None = None
+        self._computes: dict[str, str] = {}
 
     def _options(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in LayerOptions.__dataclass_fields__}
 
     def _own(self, name: str) -> Mapping[str, Any]:
-        return next((own for pattern, own in self.layers.items() if matches(name, pattern)), {})
+        own = next((own for pattern, own in self.layers.items() if matches(name, pattern)), {})
+        compute = next((compute for pattern, compute in self._computes.items() if matches(name, pattern)), None)
+        return own if compute is None else {**own, "compute": compute}
 
     def asks_compute(self, name: str) -> bool:
         """Return whether the compute mode of a module was given, for the model or for this module.
@@ -159,7 +162,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         """
         for option, patterns in (
             ("modules_to_not_convert", self.modules_to_not_convert or ()),
-            ("layers", self.layers),
+            ("layers", (*self.layers, *self._computes)),
         ):
             for pattern in patterns:
                 if not any(matches(name, pattern) for name in names):
@@ -201,11 +204,12 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
         if given is not None:
             if given.compute_given:
                 found.compute, found._compute_given = given.compute, True
-            found.layers = {
-                pattern: {"compute": options["compute"]}
-                for pattern, options in given.layers.items()
-                if "compute" in options
-            } | found.layers
+                for options in found.layers.values():
+                    options.pop("compute", None)
+            # Beside the options of the files, which say how the same layers are stored.
+            found._computes = {
+                pattern: options["compute"] for pattern, options in given.layers.items() if "compute" in options
+            }
         return found
 
     def files(self) -> dict[str, Any]:

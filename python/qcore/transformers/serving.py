@@ -122,7 +122,7 @@ def _restore(methods: Iterable[str]) -> None:
 @contextmanager
 def _served(options: QcoreConfig) -> Iterator[None]:
     with _lock:
-        changed = _replace(METHODS)
+        changed = _replace((METHOD, *METHODS))
         _options.append(options)
         try:
             yield

@@ -252,6 +252,27 @@ def test_none_does_not_hide_what_the_folder_says(tmp_path):
     assert torch.equal(logits(made), logits(again))
 
 
+def test_compute_counts_for_a_folder_of_qcore(tmp_path):
+    """All else is as the folder says, also of layers for which a compute mode is given."""
+    float_folder(tmp_path / "float")
+    layers = {"mlp.down_proj": {"bits": 8}, "o_proj": {"compute": "int16"}}
+    made = quantized(tmp_path / "float", config=qt.QcoreConfig(layers=layers))
+    made.save_pretrained(tmp_path / "saved")
+    for given, expected in (
+        (qt.QcoreConfig(), {"mlp": "int8", "q_proj": "int8", "o_proj": "int16"}),
+        (qt.QcoreConfig(compute="float"), {"mlp": "float", "q_proj": "float", "o_proj": "float"}),
+        (
+            qt.QcoreConfig(compute="int8_asym", layers={"mlp": {"compute": "float", "bits": 4}}),
+            {"mlp": "float", "q_proj": "int8_asym", "o_proj": "int8_asym"},
+        ),
+    ):
+        again = quantized(tmp_path / "saved", config=given)
+        assert weights_of(again) == weights_of(made)
+        for name, module in packed_modules(again):
+            wanted = [compute for part, compute in expected.items() if part in name]
+            assert not wanted or module.compute == wanted[0], name
+
+
 def test_a_part_of_a_model(tmp_path):
     float_folder(tmp_path / "float")
     quantized(tmp_path / "float").save_pretrained(tmp_path / "saved")
