@@ -152,13 +152,16 @@ class TorchBackend:
 
 
 class CuPyBackend:
+    """CuPy's arrays. Its functions work on the current device, which may be another than that of an array."""
+
     def readable(self, x: Any, where: str) -> Any:
         return x
 
     writable = readable
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
-        return sys.modules["cupy"].empty(shape, dtype=like.dtype if dtype is None else dtype)
+        with like.device:
+            return sys.modules["cupy"].empty(shape, dtype=like.dtype if dtype is None else dtype)
 
     def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
         n, c, h, w = shape
@@ -167,7 +170,8 @@ class CuPyBackend:
         return self.empty(like, (n, h, w, c), dtype).transpose(0, 3, 1, 2)
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
-        made = sys.modules["cupy"].empty_like(like)
+        with like.device:
+            made = sys.modules["cupy"].empty_like(like)
         return made, made
 
     def result(self, array: Any, like: Any) -> Any:
@@ -175,10 +179,12 @@ class CuPyBackend:
 
     def take(self, x: Any, columns: Any) -> Any:
         cupy = sys.modules["cupy"]
-        return cupy.take(x, cupy.asarray(columns), axis=-1)
+        with x.device:
+            return cupy.take(x, cupy.asarray(columns), axis=-1)
 
     def stream(self, x: Any) -> int:
-        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+        with x.device:  # not an argument of get_current_stream, which older releases lack
+            return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
 
 
 class DLPackBackend:

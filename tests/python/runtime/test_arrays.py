@@ -1,12 +1,15 @@
 """NumPy arrays and plain DLPack producers: whose memory is read and written, and what comes back."""
 
+import sys
+import types
+
 import ml_dtypes
 import numpy as np
 import pytest
 from dlpack_memory import data_address
 
 import qcore
-from qcore import _core
+from qcore import _arrays, _core
 
 DTYPES = (np.float32, np.float16, ml_dtypes.bfloat16)
 by_name = {"ids": lambda dtype: dtype.__name__}
@@ -133,3 +136,27 @@ def test_spellings_of_a_dtype(name):
     for spelling in (name, dtype, dtype.type):
         assert qcore.linear(x, WEIGHT, out_dtype=spelling).dtype == dtype
         assert WEIGHT.dequantize(spelling).dtype == dtype
+
+
+def test_cupy_works_on_the_device_of_the_array(monkeypatch):
+    """A stand-in for cupy, which makes no array without a device; gpu/test_cupy_cuda.py has the real one."""
+    current = [0]
+
+    class Device(int):
+        def __enter__(self):
+            current.append(int(self))
+
+        def __exit__(self, *error):
+            current.pop()
+
+    def made(*arguments, **options):
+        return types.SimpleNamespace(device=Device(current[-1]))
+
+    cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=100 + current[-1]))
+    module = types.SimpleNamespace(cuda=cuda, empty=made, empty_like=made, take=made, asarray=made)
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    backend, x = _arrays.CuPyBackend(), types.SimpleNamespace(device=Device(1), dtype="float32")
+    results = [backend.empty(x, (2, 3), None), *backend.new_like(x, "lut: out"), backend.take(x, np.arange(3))]
+    assert [result.device for result in results] == [1, 1, 1, 1]
+    assert backend.stream(x) == 101
+    assert current == [0]
