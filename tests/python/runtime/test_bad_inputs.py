@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import qcore
-from qcore import awq, decoder, formats, gru, lut, static
+from qcore import awq, decoder, formats, gru, lstm, lut, static
 
 F32 = np.float32
 X, W = np.ones((2, 8), F32), qcore.quantize(np.ones((3, 8), F32), bits=8, block_size=4)
@@ -104,6 +104,15 @@ def gptq(**changed):
     return formats.from_gptq(**(given | {"qzeros": np.zeros((1, 2), np.int32), "bits": 4, "version": 1} | changed))
 
 
+def recurrent(module, weights_type, gates):
+    """Return a small GRU or LSTM."""
+    weights = weights_type.from_arrays(np.ones((gates * 4, 8), F32), np.ones((gates * 4, 4), F32))
+    return module.Calibrator(weights).observe(np.ones((3, 2, 8), F32)).finish(module.Config(bits=8))
+
+
+GRU, LSTM = recurrent(gru, gru.GruWeights, 3), recurrent(lstm, lstm.LstmWeights, 4)
+
+
 def rows_of(call, operator, argument, *cases):
     """Return a row for each case (value, what the text shows of it), of an argument with its own name in the text."""
     return [(operator, argument, shown, partial(call, **{argument: value})) for value, shown in cases]
@@ -125,7 +134,9 @@ ROWS = [
     *rows_of(linear, "linear", "out_dtype", *NO_FLOATS),
     *rows_of(linear, "linear", "stream", (5, "5"), (-1, "-1"), ("default", "'default'"), (True, "True")),
     *rows_of(linear, "linear", "x_scale", ("1", "'1'"), (-1.0, "-1"), (0.0, "0")),
-    *rows_of(conv2d, "conv2d", "x", *NO_ARRAYS[:3], (IMAGE[0], "[8, 5, 5]"), (IMAGE[:, :4], "[1, 4, 5, 5]")),
+    *rows_of(
+        conv2d, "conv2d", "x", *NO_ARRAYS[:3], (IMAGE[0], "[8, 5, 5]"), (IMAGE[:, :4], "[1, 4, 5, 5]"), (BYTES, "uint8")
+    ),
     *rows_of(conv2d, "conv2d", "weight", (DENSE, "ndarray"), (W, "[3, 8]"), (None, "NoneType")),
     *rows_of(conv2d, "conv2d", "stride", (0, "0"), ("2", "'2'"), ((1, 2, 3), "(1, 2, 3)"), (1.5, "1.5")),
     *rows_of(conv2d, "conv2d", "padding", (-1, "-1"), ("full", "'full'"), ((1, 2, 3), "(1, 2, 3)"), (0.5, "0.5")),
@@ -186,6 +197,12 @@ ROWS = [
     *rows_of(rotary, "rotary_embedding", "layout", ("pairs", "'pairs'"), (None, "None")),
     *rows_of(dequantize_awq, "awq.dequantize", "qweight", ([1], "list"), (np.zeros((16, 2), F32), "float32")),
     *rows_of(dequantize_awq, "awq.dequantize", "scales", (np.ones((2, 8), np.float16), "[2, 8]")),
+    *rows_of(GRU, "gru", "x", *NO_ARRAYS, (X, "[2, 8]"), (np.ones((2, 2, 8), bool), "bool")),
+    *rows_of(GRU.step, "gru", "x", *NO_ARRAYS, (X[0], "[8]")),
+    *rows_of(partial(GRU.step, X), "gru", "state", ("s", "str"), ([1], "list"), (X, "float32 [2, 8]")),
+    *rows_of(LSTM, "lstm", "x", *NO_ARRAYS, (X, "[2, 8]"), (np.ones((2, 2, 8), bool), "bool")),
+    *rows_of(LSTM.step, "lstm", "x", *NO_ARRAYS, (X[0], "[8]")),
+    *rows_of(partial(LSTM.step, X), "lstm", "state", ("s", "str"), ((1, 2), "int"), ((X, X), "float32 [2, 8]")),
     *rows_of(gptq, "from_gptq", "bits", (5, "5"), ("4", "'4'")),
     *rows_of(gptq, "from_gptq", "version", (3, "3"), (None, "None")),
     ("lut", "x", "list", lambda: lut.silu([1.0])),
