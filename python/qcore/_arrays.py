@@ -26,6 +26,7 @@ DTYPES = {
     "uint8": _core.DType.u8,
     "int32": _core.DType.i32,
     "int16": _core.DType.i16,
+    "int64": _core.DType.i64,
 }
 """Names of the dtypes that ``_core`` takes, with its numbers for them."""
 
@@ -284,9 +285,10 @@ def readable(x: Any, where: str) -> Any:
 def shape_of(x: Any, where: str) -> tuple[int, ...]:
     """Return the shape of an array, also of one that has nothing but the methods of DLPack."""
     try:
-        return x.shape  # type: ignore[no-any-return]
+        shape: tuple[int, ...] = x.shape
     except AttributeError:
-        return _numpy_view(x, where).shape
+        shape = _numpy_view(x, where).shape
+    return shape
 
 
 def dtype_of(x: Any, where: str) -> str:
