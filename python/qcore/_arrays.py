@@ -12,11 +12,13 @@ import operator
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from qcore import _core
+from qcore import _checks, _core
+
+T = TypeVar("T")
 
 DTYPES = {
     "float32": _core.DType.f32,
@@ -377,6 +379,12 @@ def _name_of(dtype: Any) -> str:
     if isinstance(dtype, type):
         return np.dtype(dtype).name
     return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+
+
+def dtype_choice(dtype: Any, choices: Mapping[str, T], where: str) -> T:
+    """Return the entry that a dtype names."""
+    name = dtype_name(dtype)
+    return _checks.choice(name if name in choices else dtype, choices, where)
 
 
 def floating_dtype(dtype: Any, where: str) -> str | None:

@@ -75,6 +75,12 @@ def check_place(path: Path) -> Path:
     return target
 
 
+def check_input(path: Path) -> None:
+    """Raise OSError, which names the path, if it is a folder: for readers that name nothing in their own error."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder, expected a file", str(path))
+
+
 def keep_mode(made: Path, target: Path) -> None:
     """Give a new file the permissions of the file that it replaces; without one, it keeps its own."""
     if target.exists():

@@ -181,11 +181,14 @@ def _silu_mul(
 
 def no_weight(weight: Any, x: Any, op: str, call: str, maker: str = "qcore.quantize(weight)") -> _core.QcoreTypeError:
     """Return the error for something else in the place of a weight, which may be that of x by mistake."""
-    hint = f"in its place: {call}" if isinstance(x, QuantizedTensor) else f"{maker} makes one"
-    first = "its first argument is one, " if isinstance(x, QuantizedTensor) else ""
-    return _core.QcoreTypeError(
-        f"{op}: {first}weight is a {type(weight).__name__}, expected a QuantizedTensor{' ' if first else ': '}{hint}"
-    )
+    given = type(weight).__name__
+    if isinstance(x, QuantizedTensor):
+        first = call.partition("(")[2].partition(",")[0]
+        return _core.QcoreTypeError(
+            f"{op}: {first} is a QuantizedTensor and weight is a {given}, expected {call}: the arguments seem to be "
+            "swapped"
+        )
+    return _core.QcoreTypeError(f"{op}: weight is a {given}, expected a QuantizedTensor: {maker} makes one")
 
 
 def _mode_and_scale(compute: Any, x_scale: Any, where: str) -> tuple[_core.ComputeMode, float]:

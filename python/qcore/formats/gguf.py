@@ -12,9 +12,6 @@ from qcore import _checks, _core, _files
 from qcore.formats import _inputs, gguf_blocks
 from qcore.quantized_tensor import QuantizedTensor
 
-_SHOWN_NAMES = 3
-"""Names of a file's tensors in an error."""
-
 
 def _package() -> Any:
     try:
@@ -52,10 +49,9 @@ def from_gguf(path: str | os.PathLike[str], name: str, *, exact: bool = True) ->
     except Exception as error:  # whatever a broken file leads to
         raise _core.QcoreValueError(f"{where} {_fault(path, error)}") from error
     if found is None:
-        names = [each.name for each in reader.tensors]
-        shown = ", ".join(names[:_SHOWN_NAMES]) + (", ..." if len(names) > _SHOWN_NAMES else "")
+        names = _checks.few(each.name for each in reader.tensors)
         raise _core.QcoreValueError(
-            f"{where} has no tensor {wanted!r}, expected one of its {len(names)} tensors: {shown or 'it has none'}"
+            f"{where} has no tensor {wanted!r}, expected one of its {len(reader.tensors)} tensors: {names}"
         )
     if reader.byte_order != "I":
         raise _core.QcoreValueError(f"{where} has big-endian numbers, expected little-endian ones")
