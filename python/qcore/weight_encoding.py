@@ -121,7 +121,14 @@ class WeightEncoding:
         Args:
             shape: [N, K] of the weight.
             block_size: elements along K that share a scale.
+
+        Raises:
+            QcoreValueError, QcoreTypeError: block_size is no integer of 1 or more.
         """
+        if _checks.integer(block_size, "WeightEncoding.arrays: block_size") < 1:
+            raise _core.QcoreValueError(
+                f"WeightEncoding.arrays: block_size is {block_size}, expected an integer of 1 or more"
+            )
         rows, blocks = shape[0], -(-shape[1] // block_size)
 
         def parameters(kind: Parameter | Offset | None) -> tuple[tuple[int, int], str] | None:

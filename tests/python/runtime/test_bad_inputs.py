@@ -237,6 +237,7 @@ ROWS = [
     ("load", "path", "''", lambda: qcore.load("")),
     ("WeightEncoding", "bits", "'4'", lambda: qcore.WeightEncoding("4")),
     ("WeightEncoding", "scales", "'f4'", lambda: qcore.WeightEncoding(4, "f4")),
+    ("WeightEncoding.arrays", "block_size", "0", lambda: qcore.WeightEncoding(4).arrays((2, 8), 0)),
     ("gru", "x", "NoneType", lambda: GRU.report(None)),
     ("lut table", "table", "'sili'", lambda: lut.table("sili")),
     ("lut table", "name_or_callable", "None", lambda: lut.table(None)),
