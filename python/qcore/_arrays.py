@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from qcore import _core
+from qcore import _checks, _core
+
+T = TypeVar("T")
 
 DTYPES = {
     "float32": _core.DType.f32,
@@ -25,6 +28,7 @@ DTYPES = {
     "uint8": _core.DType.u8,
     "int32": _core.DType.i32,
     "int16": _core.DType.i16,
+    "int64": _core.DType.i64,
 }
 """Names of the dtypes that ``_core`` takes, with its numbers for them."""
 
@@ -37,10 +41,13 @@ class ArrayBackend(Protocol):
     def readable(self, x: Any, where: str) -> Any:
         """Return ``x``, or a stand-in that shares its memory where ``x`` itself can't be exported."""
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
-        """Return an uninitialized, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own."""
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, where: str) -> Any:
+        """Return an uninitialized, 64-byte aligned array on ``like``'s device; ``dtype`` None means ``like``'s own.
 
-    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
+        ``where`` ("linear: x") begins the error if it can't be made.
+        """
+
+    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None, where: str) -> Any:
         """Make an uninitialized array [N, C, H, W]; channels_last if ``like``, an image too, is."""
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
@@ -74,17 +81,17 @@ class NumPyBackend:
 
     writable = readable
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
-        return empty_numpy(shape, like.dtype if dtype is None else numpy_dtype(dtype))
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, where: str) -> Any:
+        return empty_numpy(shape, like.dtype if dtype is None else numpy_dtype(dtype), where)
 
-    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
+    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None, where: str) -> Any:
         n, c, h, w = shape
         if not _is_channels_last(like):
-            return self.empty(like, shape, dtype)
-        return self.empty(like, (n, h, w, c), dtype).transpose(0, 3, 1, 2)
+            return self.empty(like, shape, dtype, where)
+        return self.empty(like, (n, h, w, c), dtype, where).transpose(0, 3, 1, 2)
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
-        made = empty_numpy(like.shape, like.dtype)
+        made = empty_numpy(like.shape, like.dtype, where)
         return made, self.writable(made, where)
 
     def result(self, array: Any, like: Any) -> Any:
@@ -124,11 +131,11 @@ class TorchBackend:
             raise _core.QcoreValueError(f"{where} is a lazily negated or conjugated view, expected plain memory")
         return self.readable(array, where)
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, where: str) -> Any:
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=like.dtype if dtype is None else getattr(torch, dtype), device=like.device)
 
-    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
+    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None, where: str) -> Any:
         torch = sys.modules["torch"]
         last = not like.is_contiguous() and like.is_contiguous(memory_format=torch.channels_last)
         layout = torch.channels_last if last else torch.contiguous_format
@@ -152,22 +159,26 @@ class TorchBackend:
 
 
 class CuPyBackend:
+    """CuPy's arrays. Its functions work on the current device, which may be another than that of an array."""
+
     def readable(self, x: Any, where: str) -> Any:
         return x
 
     writable = readable
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
-        return sys.modules["cupy"].empty(shape, dtype=like.dtype if dtype is None else dtype)
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, where: str) -> Any:
+        with like.device:
+            return sys.modules["cupy"].empty(shape, dtype=like.dtype if dtype is None else dtype)
 
-    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
+    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None, where: str) -> Any:
         n, c, h, w = shape
         if not _is_channels_last(like):
-            return self.empty(like, shape, dtype)
-        return self.empty(like, (n, h, w, c), dtype).transpose(0, 3, 1, 2)
+            return self.empty(like, shape, dtype, where)
+        return self.empty(like, (n, h, w, c), dtype, where).transpose(0, 3, 1, 2)
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
-        made = sys.modules["cupy"].empty_like(like)
+        with like.device:
+            made = sys.modules["cupy"].empty_like(like)
         return made, made
 
     def result(self, array: Any, like: Any) -> Any:
@@ -175,42 +186,38 @@ class CuPyBackend:
 
     def take(self, x: Any, columns: Any) -> Any:
         cupy = sys.modules["cupy"]
-        return cupy.take(x, cupy.asarray(columns), axis=-1)
+        with x.device:
+            return cupy.take(x, cupy.asarray(columns), axis=-1)
 
     def stream(self, x: Any) -> int:
-        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+        with x.device:  # not an argument of get_current_stream, which older releases lack
+            return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
 
 
 class DLPackBackend:
     """Any other producer: results are made in memory of ours and imported by the library's own ``from_dlpack``."""
 
     def readable(self, x: Any, where: str) -> Any:
-        try:
-            x.__dlpack_device__()
-        except Exception as error:  # whatever the library raises for an array without memory, such as jax's tracers
-            raise _core.QcoreTypeError(
-                f"{where} is a {type(x).__name__} without memory to read, expected an array with values: {error}"
-            ) from error
+        _device_type(x, where)
         return x
 
     writable = readable
 
-    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None) -> Any:
-        device_type, _ = like.__dlpack_device__()
-        if device_type not in (1, 3):
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None, where: str) -> Any:
+        if _device_type(like, where) not in (1, 3):
             raise _core.QcoreValueError(
-                f"results for {type(like).__module__}.{type(like).__qualname__} can be made on the CPU only: "
-                "pass out= in an array of this device"
+                f"{where} is a {type(like).__module__}.{type(like).__qualname__} on another device than the CPU, where "
+                "no results can be made for it: pass out= in an array of this device"
             )
-        name = dtype_name(like.dtype) if dtype is None else dtype
-        # An unknown dtype is an argument error, and the operator words it better once it sees x itself.
-        return _core.empty_array(list(shape), DTYPES.get(name, _core.DType.f32))
+        name = dtype_of(like, where) if dtype is None else dtype
+        # An unknown dtype of x is an argument error, and the operator words it better once it sees x itself.
+        return _core.empty_array(list(shape), DTYPES.get(name, _core.DType.f32) if dtype is None else DTYPES[name])
 
-    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None) -> Any:
-        return self.empty(like, shape, dtype)
+    def empty_image(self, like: Any, shape: tuple[int, int, int, int], dtype: str | None, where: str) -> Any:
+        return self.empty(like, shape, dtype, where)
 
     def new_like(self, like: Any, where: str) -> tuple[Any, Any]:
-        made = self.empty(like, tuple(like.shape), None)
+        made = self.empty(like, tuple(shape_of(like, where)), None, where)
         return made, made
 
     def result(self, array: Any, like: Any) -> Any:
@@ -277,9 +284,61 @@ def readable(x: Any, where: str) -> Any:
     return backend_of(x, where).readable(x, where)
 
 
-def empty_numpy(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def shape_of(x: Any, where: str) -> tuple[int, ...]:
+    """Return the shape of an array, also of one that has nothing but the methods of DLPack."""
+    try:
+        shape: tuple[int, ...] = x.shape
+    except AttributeError:
+        shape = _numpy_view(x, where).shape
+    return shape
+
+
+def dtype_of(x: Any, where: str) -> str:
+    """Return the name of an array's dtype, likewise."""
+    dtype = getattr(x, "dtype", None)
+    return dtype_name(_numpy_view(x, where).dtype if dtype is None else dtype)
+
+
+def _numpy_view(x: Any, where: str) -> np.ndarray[Any, Any]:
+    backend_of(x, where)  # raises for what is no array
+    try:
+        return np.from_dlpack(x)
+    except Exception as error:  # whatever the object raises
+        raise _core.QcoreTypeError(
+            f"{where} is a {type(x).__name__} without shape and dtype, and NumPy can't read it, expected an array with "
+            f"shape and dtype, or on the CPU: {error}"
+        ) from error
+
+
+def _device_type(x: Any, where: str) -> int:
+    """Return DLPack's number of the kind of device that an array lies on: 1 for the CPU."""
+    try:
+        device = x.__dlpack_device__()
+    except Exception as error:  # whatever the library raises for an array without memory, such as jax's tracers
+        raise _core.QcoreTypeError(
+            f"{where} is a {type(x).__name__} without memory to read, expected an array with values: {error}"
+        ) from error
+    try:
+        kind, _ = device
+        return operator.index(kind)
+    except (TypeError, ValueError):
+        raise _core.QcoreTypeError(
+            f"{where} is a {type(x).__name__} whose __dlpack_device__() returns {device!r}, expected two integers: the "
+            "device's type and its index"
+        ) from None
+
+
+def empty_numpy(shape: tuple[int, ...], dtype: np.dtype[Any], where: str = "qcore") -> np.ndarray[Any, Any]:
     """Make an uninitialized array as ``numpy.empty`` does, aligned to 64 bytes."""
-    buffer = np.empty(math.prod(shape) * dtype.itemsize + 64, np.uint8)
+    nbytes = math.prod(shape) * dtype.itemsize
+    try:
+        buffer = np.empty(nbytes + 64, np.uint8)
+    except (ValueError, MemoryError) as error:
+        kind = _core.QcoreValueError if isinstance(error, ValueError) else MemoryError
+        raise kind(
+            f"{where.partition(':')[0]}: a result would be {dtype} {list(shape)}, {nbytes} bytes, expected one that "
+            "fits in memory"
+        ) from None
     return np.ndarray(shape, dtype, buffer, _core.line_offset(buffer))
 
 
@@ -322,6 +381,12 @@ def _name_of(dtype: Any) -> str:
     return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
 
 
+def dtype_choice(dtype: Any, choices: Mapping[str, T], where: str) -> T:
+    """Return the entry that a dtype names."""
+    name = dtype_name(dtype)
+    return _checks.choice(name if name in choices else dtype, choices, where)
+
+
 def floating_dtype(dtype: Any, where: str) -> str | None:
     """Check a requested output dtype and return its name, None for none."""
     if dtype is None:
@@ -332,9 +397,8 @@ def floating_dtype(dtype: Any, where: str) -> str | None:
     return name
 
 
-def _is_on_cpu(x: Any) -> bool:
-    device = getattr(x, "__dlpack_device__", None)
-    return device is not None and int(device()[0]) == 1
+def _is_on_cpu(x: Any, where: str) -> bool:
+    return hasattr(x, "__dlpack_device__") and _device_type(x, where) == 1
 
 
 def stream_address(stream: Any, x_backend: ArrayBackend, x: Any, where: str) -> int:
@@ -345,7 +409,7 @@ def stream_address(stream: Any, x_backend: ArrayBackend, x: Any, where: str) -> 
     for attribute in ("cuda_stream", "ptr", "handle"):
         address = getattr(address, attribute, address)
     if isinstance(address, int) and not isinstance(address, bool) and 0 <= address < 2**64:
-        if address != 0 and _is_on_cpu(x):
+        if address != 0 and _is_on_cpu(x, where):
             raise _core.QcoreValueError(
                 f"{where} is {stream!r} and the arrays are on the CPU, expected None or 0: only CUDA devices have "
                 "streams"

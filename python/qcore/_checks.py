@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,6 +59,12 @@ def suffix(name: Path | None, endings: tuple[str, ...], where: str) -> None:
     """Raise an error if a file to write has another format's suffix; None and a name without suffix pass."""
     if name is not None and name.suffix and name.suffix.lower() not in endings:
         raise _core.QcoreValueError(f"{where} is {str(name)!r}, expected a name that ends with {' or '.join(endings)}")
+
+
+def few(names: Iterable[str]) -> str:
+    """Return the first names of many, for an error."""
+    first = list(itertools.islice(names, 4))
+    return ", ".join(first[:3]) + (", ..." if len(first) > 3 else "") or "none"
 
 
 def choice(value: Any, choices: Mapping[Any, T], where: str) -> T:

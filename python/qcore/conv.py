@@ -81,6 +81,6 @@ def conv2d(
         target = _arrays.backend_of(out, "conv2d: out").writable(out, "conv2d: out")
         _core.conv2d(source, handle, bias, target, params, mode, kind, lo, hi, address)
         return out
-    out = x_backend.empty_image(x, _core.conv2d_shape(source, handle, params), dtype)
+    out = x_backend.empty_image(x, _core.conv2d_shape(source, handle, params), dtype, "conv2d: x")
     _core.conv2d(source, handle, bias, x_backend.writable(out, "conv2d: out"), params, mode, kind, lo, hi, address)
     return x_backend.result(out, x)

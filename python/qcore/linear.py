@@ -134,7 +134,7 @@ def linear(
         if logs_kernels(DEBUG):
             log_kernel("linear", x, weight)
         return out
-    out = x_backend.empty(x, (*x.shape[:-1], handle.rows), dtype)
+    out = x_backend.empty(x, (*_arrays.shape_of(x, "linear: x")[:-1], handle.rows), dtype, "linear: x")
     _core.linear(source, handle, bias, x_backend.writable(out, "linear: out"), mode, scale, kind, lo, hi, address)
     if logs_kernels(DEBUG):
         log_kernel("linear", x, weight)
@@ -162,7 +162,7 @@ def _silu_mul(
     quantized = isinstance(x, QuantizedActivations)
     like = x.codes if quantized else x
     backend = _arrays.backend_of(like, "linear: x")
-    shape = (*getattr(like, "shape", ())[:-1], rows // 2)
+    shape = (*_arrays.shape_of(like, "linear: x")[:-1], rows // 2)
     target = None
     if out is not None:
         target = _arrays.backend_of(out, "linear: out").writable(out, "linear: out")
@@ -174,18 +174,21 @@ def _silu_mul(
     if target is not None:
         _core.decoder_gated_activation(source, target, _core.GateActivation.silu, address)
         return out
-    made = backend.empty(like, shape, "float32" if quantized and dtype is None else dtype)
+    made = backend.empty(like, shape, "float32" if quantized and dtype is None else dtype, "linear: x")
     _core.decoder_gated_activation(source, backend.writable(made, "linear: out"), _core.GateActivation.silu, address)
     return backend.result(made, like)
 
 
 def no_weight(weight: Any, x: Any, op: str, call: str, maker: str = "qcore.quantize(weight)") -> _core.QcoreTypeError:
     """Return the error for something else in the place of a weight, which may be that of x by mistake."""
-    hint = f"in its place: {call}" if isinstance(x, QuantizedTensor) else f"{maker} makes one"
-    first = "its first argument is one, " if isinstance(x, QuantizedTensor) else ""
-    return _core.QcoreTypeError(
-        f"{op}: {first}weight is a {type(weight).__name__}, expected a QuantizedTensor{' ' if first else ': '}{hint}"
-    )
+    given = type(weight).__name__
+    if isinstance(x, QuantizedTensor):
+        first = call.partition("(")[2].partition(",")[0]
+        return _core.QcoreTypeError(
+            f"{op}: {first} is a QuantizedTensor and weight is a {given}, expected {call}: the arguments seem to be "
+            "swapped"
+        )
+    return _core.QcoreTypeError(f"{op}: weight is a {given}, expected a QuantizedTensor: {maker} makes one")
 
 
 def _mode_and_scale(compute: Any, x_scale: Any, where: str) -> tuple[_core.ComputeMode, float]:
@@ -229,7 +232,8 @@ def _of_codes(
         target = _arrays.backend_of(out, f"{where}: out").writable(out, f"{where}: out")
         call(parts, handle, *extra, bias, target, *activation, address)
         return out
-    made = backend.empty(x.codes, (*x.codes.shape[:-1], handle.rows // experts), dtype or "float32")
+    shape = (*_arrays.shape_of(x.codes, f"{where}: x.codes")[:-1], handle.rows // experts)
+    made = backend.empty(x.codes, shape, dtype or "float32", f"{where}: x.codes")
     call(parts, handle, *extra, bias, backend.writable(made, f"{where}: out"), *activation, address)
     return backend.result(made, x.codes)
 
@@ -290,7 +294,8 @@ def grouped_linear(
     kind, lo, hi = activation_code(activation, f"{where}: activation")
     dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, f"{where}: out_dtype")
     # The core refuses other shapes, before it looks at the one of y.
-    experts = row_counts.shape[0] if len(getattr(row_counts, "shape", ())) == 1 else 0
+    counted = _arrays.shape_of(row_counts, f"{where}: row_counts")
+    experts = counted[0] if len(counted) == 1 else 0
     if isinstance(x, QuantizedActivations):
         _check_quantized(x, compute, x_scale, where)
         counts = _arrays.readable(row_counts, f"{where}: row_counts")
@@ -310,7 +315,8 @@ def grouped_linear(
         target = _arrays.backend_of(out, f"{where}: out").writable(out, f"{where}: out")
         _core.grouped_linear(source, handle, counts, bias, target, mode, scale, kind, lo, hi, address)
         return out
-    made = x_backend.empty(x, (*x.shape[:-1], handle.rows // max(experts, 1)), dtype)
+    shape = (*_arrays.shape_of(x, f"{where}: x")[:-1], handle.rows // max(experts, 1))
+    made = x_backend.empty(x, shape, dtype, f"{where}: x")
     target = x_backend.writable(made, f"{where}: out")
     _core.grouped_linear(source, handle, counts, bias, target, mode, scale, kind, lo, hi, address)
     return x_backend.result(made, x)
@@ -357,17 +363,18 @@ def embedding(
         target = _arrays.backend_of(out, "embedding: out").writable(out, "embedding: out")
         _core.embedding(source, weight._handle, target, address)
         return out
-    shape = (*indices.shape, weight.shape[1])
-    made = backend.empty(indices, shape, dtype or "float32")
+    shape = (*_arrays.shape_of(indices, "embedding: indices"), weight.shape[1])
+    made = backend.empty(indices, shape, dtype or "float32", "embedding: indices")
     _core.embedding(source, weight._handle, backend.writable(made, "embedding: out"), address)
     return backend.result(made, indices)
 
 
 def _rotated(x: Any, weight: RotatedTensor) -> Any:
     _arrays.backend_of(x, "linear: x")
-    if len(x.shape) == 0 or x.shape[-1] != weight.shape[1]:
+    shape = _arrays.shape_of(x, "linear: x")
+    if len(shape) == 0 or shape[-1] != weight.shape[1]:
         raise _core.QcoreValueError(
-            f"linear: x has shape {list(x.shape)}, expected [..., {weight.shape[1]}] for a weight of shape "
+            f"linear: x has shape {list(shape)}, expected [..., {weight.shape[1]}] for a weight of shape "
             f"{list(weight.shape)}"
         )
     return hadamard(x, weight.rotation_block)
@@ -379,9 +386,10 @@ def _gathered(x: Any, weight: ReorderedTensor, stream: Any) -> Any:
         raise _core.QcoreValueError(
             "linear: stream is given for a ReorderedTensor, expected None: x is gathered on the current one"
         )
-    if len(x.shape) == 0 or x.shape[-1] != len(weight.order):
+    shape = _arrays.shape_of(x, "linear: x")
+    if len(shape) == 0 or shape[-1] != len(weight.order):
         raise _core.QcoreValueError(
-            f"linear: x has shape {list(x.shape)}, expected [..., {len(weight.order)}] for a weight of shape "
+            f"linear: x has shape {list(shape)}, expected [..., {len(weight.order)}] for a weight of shape "
             f"{list(weight.shape)}"
         )
     return x_backend.take(x, weight.order)

@@ -69,7 +69,7 @@ def row_block(x: Any, block_size: Any, where: str) -> int:
     """Return a block size, which is K if None is given."""
     if block_size is not None:
         return _checks.integer(block_size, f"{where}: block_size")
-    shape = tuple(getattr(x, "shape", ()))
+    shape = _arrays.shape_of(x, f"{where}: x")
     return max(int(shape[-1]), 1) if shape else 1
 
 
@@ -105,9 +105,9 @@ def new_activations(
     size = max(columns, 1) if block_size is None else _checks.integer(block_size, f"{where}: block_size")
     parameters = (*shape[:-1], -(-columns // size) if size > 0 else 0)
     made = QuantizedActivations.__new__(QuantizedActivations)
-    made.codes = backend.empty(x, shape, "int16" if compute == "int16" else "int8")
-    made.scales = backend.empty(x, parameters, "float32")
-    made.offsets = backend.empty(x, parameters, "float32") if compute == "int8_asym" else None
+    made.codes = backend.empty(x, shape, "int16" if compute == "int16" else "int8", f"{where}: x")
+    made.scales = backend.empty(x, parameters, "float32", f"{where}: x")
+    made.offsets = backend.empty(x, parameters, "float32", f"{where}: x") if compute == "int8_asym" else None
     made.block_size, made.compute = size, compute
     targets = (
         None if a is None else backend.writable(a, f"{where}: y") for a in (made.codes, made.scales, made.offsets)
@@ -172,7 +172,7 @@ def quantize_activations(
     if out is not None:
         target = _writable(out, row_block(x, block_size, where), compute, where)
     else:
-        made, target = new_activations(x, tuple(x.shape), block_size, compute, where)
+        made, target = new_activations(x, tuple(_arrays.shape_of(x, f"{where}: x")), block_size, compute, where)
     address = _arrays.stream_address(stream, backend, x, f"{where}: stream")
     _core.quantize_activations(source, target, number, address)
     return finished(made, x, where) if out is None else out

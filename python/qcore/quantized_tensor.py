@@ -161,9 +161,9 @@ class QuantizedTensor:
                 _checks.integer(bits, f"{where}: bits", bits=32),
                 _checks.integer(block_size, f"{where}: block_size"),
                 offset_dtype is None,
-                _checks.choice(_arrays.dtype_name(scale_dtype), _SCALE_DTYPES, f"{where}: scale_dtype"),
+                _arrays.dtype_choice(scale_dtype, _SCALE_DTYPES, f"{where}: scale_dtype"),
                 offset_dtype is not None
-                and _checks.choice(_arrays.dtype_name(offset_dtype), _SCALE_DTYPES, f"{where}: offset_dtype"),
+                and _arrays.dtype_choice(offset_dtype, _SCALE_DTYPES, f"{where}: offset_dtype"),
                 True,
                 None if encoding is None else encoding._native(),
             )
@@ -577,7 +577,7 @@ def quantize_weighted(
         _checks.integer(bits, "quantize: bits", bits=32),
         _checks.integer(block_size, "quantize: block_size"),
         _checks.choice(scheme, _SCHEMES, "quantize: scheme"),
-        _checks.choice(_arrays.dtype_name(scale_dtype), _SCALE_DTYPES, "quantize: scale_dtype"),
+        _arrays.dtype_choice(scale_dtype, _SCALE_DTYPES, "quantize: scale_dtype"),
     )
     needs = isinstance(importance, gptq.Factor)
     made = _core.quantize(

@@ -144,7 +144,9 @@ class QLinear(_Layer):
         super().__init__(_core.StaticLinear(*parts, x, y, zero, lo, hi), x_name, y_name, x, y)
 
     def _empty(self, x_backend: _arrays.ArrayBackend, x: Any, source: Any) -> Any:
-        return x_backend.empty(x, (*x.shape[:-1], self._handle.rows), self.y_dtype)
+        return x_backend.empty(
+            x, (*_arrays.shape_of(x, f"{self._op}: x")[:-1], self._handle.rows), self.y_dtype, f"{self._op}: x"
+        )
 
     @classmethod
     def from_float(
@@ -243,7 +245,7 @@ class QConv2d(_Layer):
         super().__init__(_core.StaticConv2d(*parts, params, x, y, zero, lo, hi), x_name, y_name, x, y)
 
     def _empty(self, x_backend: _arrays.ArrayBackend, x: Any, source: Any) -> Any:
-        return x_backend.empty_image(x, self._handle.shape(source), self.y_dtype)
+        return x_backend.empty_image(x, self._handle.shape(source), self.y_dtype, f"{self._op}: x")
 
     @classmethod
     def from_float(

@@ -56,6 +56,9 @@ class WeightEncoding:
         scale_zero: 0 to 255, for integer scales.
         super_block: blocks of a row that share a super-parameter; 0 without integers.
         tensor_scale: for e8m0 and e4m3; rounded to float32.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: no weight can have this encoding.
     """
 
     bits: int
@@ -68,7 +71,15 @@ class WeightEncoding:
     tensor_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tensor_scale", struct.unpack("f", struct.pack("f", self.tensor_scale))[0])
+        where = "WeightEncoding"
+        scale = _checks.number(self.tensor_scale, f"{where}: tensor_scale")
+        object.__setattr__(self, "tensor_scale", struct.unpack("f", struct.pack("f", scale))[0])
+        if self.codebook is not None:
+            try:
+                object.__setattr__(self, "codebook", tuple(self.codebook))
+            except TypeError:
+                raise _core.QcoreTypeError(f"{where}: codebook is {self.codebook!r}, expected 16 integers") from None
+        self._native().check(where)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes that differ from their defaults, in values that JSON keeps exactly."""
@@ -102,9 +113,7 @@ class WeightEncoding:
             values["codebook"] = tuple(codebook)
         if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not abs(scale) < 2.0**128:
             raise _core.QcoreValueError(f"{where}: tensor_scale is {scale!r}, expected a number that float32 holds")
-        made = cls(**values)
-        made._native().check(where)
-        return made
+        return cls(**values)
 
     def arrays(self, shape: Sequence[int], block_size: int) -> dict[str, tuple[tuple[int, int], str] | None]:
         """Return the shape and dtype of each part of a weight, by its name in ``QuantizedTensor.from_encoded``.
@@ -114,9 +123,12 @@ class WeightEncoding:
             block_size: elements along K that share a scale.
 
         Raises:
-            QcoreValueError, QcoreTypeError: no weight can have this encoding.
+            QcoreValueError, QcoreTypeError: block_size is no integer of 1 or more.
         """
-        self._native().check("WeightEncoding.arrays")
+        if _checks.integer(block_size, "WeightEncoding.arrays: block_size") < 1:
+            raise _core.QcoreValueError(
+                f"WeightEncoding.arrays: block_size is {block_size}, expected an integer of 1 or more"
+            )
         rows, blocks = shape[0], -(-shape[1] // block_size)
 
         def parameters(kind: Parameter | Offset | None) -> tuple[tuple[int, int], str] | None:
@@ -139,7 +151,7 @@ class WeightEncoding:
         return {name: bits for name, bits in widths.items() if bits is not None and bits < 8}
 
     def _native(self) -> _core.WeightEncoding:
-        """Return the same for the core, which checks it when a weight is made."""
+        """Return the same for the core, which knows what is possible."""
         where = "WeightEncoding"
         codebook = None
         if self.codebook is not None:

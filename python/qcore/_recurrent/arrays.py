@@ -44,6 +44,7 @@ def read_arrays(path: str | os.PathLike[str], op: str = "gru") -> Arrays:
 def _read_safetensors(path: Path) -> Arrays:
     from safetensors import SafetensorError, safe_open
 
+    _files.check_input(path)
     try:
         with safe_open(path, "numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
@@ -62,7 +63,7 @@ def check_output(path: Path, op: str = "gru") -> None:
 
 def check_folder(path: Path, op: str = "gru") -> None:
     if not path.absolute().parent.is_dir():
-        raise _core.QcoreValueError(f"{op}: there is no folder {path.absolute().parent} for {path.name}")
+        raise _core.QcoreValueError(f"{op}: there is no folder {path.absolute().parent} for {path.name}, expected one")
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]], op: str = "gru") -> None:

@@ -63,7 +63,8 @@ def finite(values: Any, where: str) -> Doubles:
             raise TypeError
         array = array.astype(np.float64)
     except (TypeError, ValueError):
-        raise _core.QcoreTypeError(f"{where} is a {type(values).__name__}, expected an array of numbers") from None
+        of = f" of dtype {values.dtype}" if isinstance(values, np.ndarray) else ""
+        raise _core.QcoreTypeError(f"{where} is a {type(values).__name__}{of}, expected an array of numbers") from None
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         index = tuple(int(i) for i in bad[0])

@@ -179,6 +179,7 @@ def _check_direction(
 def _read(cell_type: type[CellBase], path: str | os.PathLike[str], where: str) -> Tensors:
     from safetensors import SafetensorError, safe_open
 
+    _files.check_input(Path(path))
     try:
         with safe_open(path, "numpy") as file:
             metadata = file.metadata() or {}

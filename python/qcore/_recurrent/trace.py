@@ -59,7 +59,7 @@ def input_codes(form: Format, values: Any, where: str) -> Codes:
             )
         return array.astype(np.int32)
     # Convert through float32 as the operator does, whose rounding is part of what a caller gets.
-    return form.encode(finite(array, where).astype(np.float32).astype(np.float64)).astype(np.int32)
+    return form.encode(finite(readable(values), where).astype(np.float32).astype(np.float64)).astype(np.int32)
 
 
 def cell_of(model: RecurrentLayers, layer: int, direction: int) -> CellBase:

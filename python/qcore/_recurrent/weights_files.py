@@ -31,7 +31,11 @@ def load_weights(kind: Any, path: str | os.PathLike[str], *, name: str | None = 
         return kind.from_onnx(path, name)
     tensors = read_arrays(path, op)
     found = sorted(key.removesuffix(_FIRST) for key in tensors if key.endswith(_FIRST))
-    choices = ", ".join(repr(prefix.removesuffix(".")) for prefix in found) or "none"
+    if not found:
+        raise _core.QcoreValueError(
+            f"{op} weights: {path} has no {op.upper()} weights, expected names such as {_FIRST}"
+        )
+    choices = ", ".join(repr(prefix.removesuffix(".")) for prefix in found)
     if name is None:
         if len(found) != 1:
             raise _core.QcoreValueError(

@@ -60,8 +60,9 @@ def dequantize(
         target = _arrays.backend_of(out, f"{op}: out").writable(out, f"{op}: out")
         _core.awq_dequantize(*arrays, transpose, target, address)
         return out
-    shape = (*qweight.shape[:1], *scales.shape[-1:])
-    out = backend.empty(scales, shape[::-1] if transpose else shape, "float16")
+    rows, columns = _arrays.shape_of(qweight, f"{op}: qweight")[:1], _arrays.shape_of(scales, f"{op}: scales")[-1:]
+    shape = (*columns, *rows) if transpose else (*rows, *columns)
+    out = backend.empty(scales, shape, "float16", f"{op}: scales")
     _core.awq_dequantize(*arrays, transpose, backend.writable(out, f"{op}: out"), address)
     return backend.result(out, scales)
 
@@ -99,7 +100,8 @@ def linear(
         target = _arrays.backend_of(out, f"{op}: out").writable(out, f"{op}: out")
         _core.awq_linear(source, *arrays, bias, target, address)
         return out
-    out = backend.empty(x, (*x.shape[:-1], *scales.shape[-1:]), None)
+    shape = (*_arrays.shape_of(x, f"{op}: x")[:-1], *_arrays.shape_of(scales, f"{op}: scales")[-1:])
+    out = backend.empty(x, shape, None, f"{op}: x")
     _core.awq_linear(source, *arrays, bias, backend.writable(out, f"{op}: out"), address)
     return backend.result(out, x)
 

@@ -172,9 +172,16 @@ def fold_scales(scales: Any, *parameters: Any) -> list[npt.NDArray[np.float32]]:
         float32 arrays in the order and of the shapes of ``parameters``.
 
     Raises:
-        QcoreValueError: a parameter of another shape.
+        QcoreValueError: a parameter of another shape, or a scale that is 0, a NaN or an infinity.
     """
     divisor = np.asarray(scales, np.float32)
+    if divisor.ndim != 1:
+        raise _core.QcoreValueError(f"fold_scales: scales has shape {list(divisor.shape)}, expected [K]")
+    bad = np.flatnonzero((divisor == 0) | ~np.isfinite(divisor))
+    if len(bad):
+        raise _core.QcoreValueError(
+            f"fold_scales: scales has {divisor[bad[0]]} at index [{bad[0]}], expected finite numbers other than 0"
+        )
     folded = []
     for i, parameter in enumerate(parameters):
         array = np.asarray(parameter, np.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from qcore import _arrays, _checks, _core
@@ -60,8 +60,8 @@ class KeyValueCache:
 
         def make(extents: tuple[int, ...], kind: str) -> Any:
             if like is None:
-                return _arrays.empty_numpy(extents, _arrays.numpy_dtype(kind))
-            return _arrays.backend_of(like, f"{where}: like").empty(like, extents, kind)
+                return _arrays.empty_numpy(extents, _arrays.numpy_dtype(kind), where)
+            return _arrays.backend_of(like, f"{where}: like").empty(like, extents, kind, f"{where}: like")
 
         scales = [make(shape[:3], "float32") for _ in range(2)] if name == "int8" else [None, None]
         return cls(make(shape, name), make(shape, name), *scales)
@@ -90,6 +90,10 @@ class Caches:
     """
 
     def __init__(self, caches: Sequence[KeyValueCache]) -> None:
+        if not isinstance(caches, Iterable):
+            raise _core.QcoreTypeError(
+                f"decoder: caches is a {type(caches).__name__}, expected Caches or a KeyValueCache for each layer"
+            )
         self._caches = list(caches)
         for index, cache in enumerate(self._caches):
             if not isinstance(cache, KeyValueCache):

@@ -25,14 +25,14 @@ def optional(array: Any, where: str) -> Any:
 def _call(
     op: str,
     x: Any,
-    shape: tuple[int, ...],
     out: Any,
     out_dtype: Any,
     stream: Any,
     run: Callable[[Any, Any, int], None],
     argument: str = "x",
+    halved: bool = False,
 ) -> Any:
-    """Call run(x, out, stream) as the core takes them; returns out or a new array."""
+    """Call run(x, out, stream) as the core takes them; returns out or a new array like x, with half its last axis."""
     backend = _arrays.backend_of(x, f"{op}: {argument}")
     source = backend.readable(x, f"{op}: {argument}")
     address = backend.stream(x) if stream is None else _arrays.stream_address(stream, backend, x, f"{op}: stream")
@@ -42,9 +42,14 @@ def _call(
             raise _core.QcoreValueError(f"{op}: out and out_dtype are both given, expected at most one of them")
         run(source, writable(out, f"{op}: out"), address)
         return out
-    made = backend.empty(x, shape, dtype)
+    shape = tuple(_arrays.shape_of(x, f"{op}: {argument}"))
+    made = backend.empty(x, _halved(shape) if halved else shape, dtype, f"{op}: {argument}")
     run(source, backend.writable(made, f"{op}: out"), address)
     return backend.result(made, x)
+
+
+def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:-1], shape[-1] // 2) if shape else ()
 
 
 def rms_norm(
@@ -85,11 +90,9 @@ def rms_norm(
     epsilon, added = _checks.number(eps, f"{op}: eps"), _checks.number(offset, f"{op}: offset")
     weights = optional(weight, f"{op}: weight")
     target = None if residual is None else writable(residual, f"{op}: residual")
-    shape = tuple(getattr(x, "shape", ()))
     return _call(
         op,
         x,
-        shape,
         out,
         out_dtype,
         stream,
@@ -143,7 +146,7 @@ def rms_norm_quantize(
     number = scale_number(scale, f"{op}: scale")
     backend = _arrays.backend_of(x, f"{op}: x")
     source = backend.readable(x, f"{op}: x")
-    made, y = new_activations(x, tuple(x.shape), block_size, compute, op)
+    made, y = new_activations(x, tuple(_arrays.shape_of(x, f"{op}: x")), block_size, compute, op)
     address = _arrays.stream_address(stream, backend, x, f"{op}: stream")
     _core.decoder_rms_norm_quantize(source, weights, y, target, epsilon, added, bool(round_normalized), number, address)
     return finished(made, x, op)
@@ -188,7 +191,6 @@ def rotary_embedding(
     return _call(
         op,
         x,
-        tuple(getattr(x, "shape", ())),
         out,
         out_dtype,
         stream,
@@ -217,15 +219,14 @@ def gated_activation(
     """
     op = "gated_activation"
     number = _checks.choice(activation, ACTIVATIONS, f"{op}: activation")
-    shape = tuple(getattr(x, "shape", ()))
     return _call(
         op,
         x,
-        (*shape[:-1], shape[-1] // 2) if shape else (),
         out,
         out_dtype,
         stream,
         lambda source, to, at: _core.decoder_gated_activation(source, to, number, at),
+        halved=True,
     )
 
 
@@ -264,7 +265,7 @@ def gated_activation_quantize(
     number = scale_number(scale, f"{op}: scale")
     backend = _arrays.backend_of(x, f"{op}: x")
     source = backend.readable(x, f"{op}: x")
-    shape = (*x.shape[:-1], x.shape[-1] // 2) if len(x.shape) else ()
+    shape = _halved(tuple(_arrays.shape_of(x, f"{op}: x")))
     made, y = new_activations(x, shape, block_size, compute, op)
     address = _arrays.stream_address(stream, backend, x, f"{op}: stream")
     _core.decoder_gated_activation_quantize(source, y, kind, number, address)
@@ -296,7 +297,6 @@ def soft_cap(
     return _call(
         op,
         x,
-        tuple(getattr(x, "shape", ())),
         out,
         out_dtype,
         stream,
@@ -373,7 +373,7 @@ def attention(
         CudaError: a CUDA call failed.
     """
     op = "attention"
-    shape = tuple(getattr(q, "shape", ()))
+    shape = tuple(_arrays.shape_of(q, f"{op}: q"))
     default = (shape[-1] or 1) ** -0.5 if shape else 1.0
     factor = default if scale is None else _checks.number(scale, f"{op}: scale")
     keys = _checks.integer(window, f"{op}: window")
@@ -384,7 +384,6 @@ def attention(
     return _call(
         op,
         q,
-        shape,
         out,
         out_dtype,
         stream,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from qcore import _arrays, _checks, _core
@@ -181,10 +181,8 @@ class Decoder:
             "activation": _checks.choice(activation, ACTIVATIONS, f"{where}: activation"),
             "rotary_layout": _checks.choice(rotary_layout, LAYOUTS, f"{where}: rotary_layout"),
         }
-        tables = [
-            (_arrays.readable(cos, f"{where}: rotary[{i}] cos"), _arrays.readable(sin, f"{where}: rotary[{i}] sin"))
-            for i, (cos, sin) in enumerate(rotary)
-        ]
+        tables = _rotary_tables(rotary, f"{where}: rotary")
+        layers = _sequence(layers, f"{where}: layers", "Layers")
         for index, layer in enumerate(layers):
             if not isinstance(layer, Layer):
                 raise _core.QcoreTypeError(f"{where}: layers[{index}] is a {type(layer).__name__}, expected a Layer")
@@ -266,7 +264,7 @@ class Decoder:
         A token's result depends neither on T nor on B nor on the number of threads.
 
         Args:
-            hidden: float32, float16 or bfloat16 [B, T, H], the embeddings of the tokens.
+            hidden: float32, float16 or bfloat16 [B, T, H], the embeddings of the tokens; T is 1 or more.
             positions: int32 [B, T], rows of the rotary tables.
             past: int32 [B], the tokens in the caches so far: the first of these tokens goes to position past[b].
             caches: one for each layer, with room for past[b] + T tokens.
@@ -299,14 +297,19 @@ class Decoder:
             else _arrays.stream_address(stream, source_backend, hidden, f"{where}: stream")
         )
         dtype = None if out_dtype is None else _arrays.floating_dtype(out_dtype, f"{where}: out_dtype")
+        shape = tuple(_arrays.shape_of(hidden, f"{where}: hidden"))
+        if len(shape) != 3 or shape[1] == 0:
+            raise _core.QcoreValueError(
+                f"{where}: hidden has shape {list(shape)}, expected [B, T, {self.hidden_size}] with at least one token"
+            )
         made = out
         if out is None:
-            batch, tokens = hidden.shape[:2] if len(hidden.shape) == 3 else (0, 0)  # another rank is refused below
+            batch, tokens, _ = shape
             rows = tokens if last is None else _checks.integer(last, f"{where}: last")
-            if not 1 <= rows <= max(tokens, 1):
+            if not 1 <= rows <= tokens:
                 raise _core.QcoreValueError(f"{where}: last is {last!r}, expected 1 to {tokens}, or None for all")
             columns = self.vocabulary if logits else self.hidden_size
-            made = source_backend.empty(hidden, (batch, rows, columns), dtype)
+            made = source_backend.empty(hidden, (batch, rows, columns), dtype, f"{where}: hidden")
         elif dtype is not None:
             raise _core.QcoreValueError(f"{where}: out and out_dtype are both given, expected at most one of them")
         target = writable(made, f"{where}: out")
@@ -322,6 +325,27 @@ class Decoder:
             address,
         )
         return made if out is not None else source_backend.result(made, hidden)
+
+
+def _rotary_tables(tables: Any, where: str) -> list[tuple[Any, Any]]:
+    found = []
+    for index, table in enumerate(_sequence(tables, where, "tables (cos, sin)")):
+        try:
+            cos, sin = table
+        except (TypeError, ValueError):
+            raise _core.QcoreTypeError(
+                f"{where}[{index}] is a {type(table).__name__}, expected two arrays: (cos, sin)"
+            ) from None
+        found.append(
+            (_arrays.readable(cos, f"{where}[{index}] cos"), _arrays.readable(sin, f"{where}[{index}] sin")),
+        )
+    return found
+
+
+def _sequence(values: Any, where: str, expected: str) -> list[Any]:
+    if not isinstance(values, Iterable):
+        raise _core.QcoreTypeError(f"{where} is a {type(values).__name__}, expected a sequence of {expected}")
+    return list(values)
 
 
 def _weights(weights: Any, where: str) -> list[_core.QuantizedTensor]:

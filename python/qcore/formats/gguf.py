@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from qcore import _checks, _core
+from qcore import _checks, _core, _files
 from qcore.formats import _inputs, gguf_blocks
 from qcore.quantized_tensor import QuantizedTensor
 
@@ -37,12 +34,12 @@ def from_gguf(path: str | os.PathLike[str], name: str, *, exact: bool = True) ->
             codes than those (Q5_0, Q3_K, Q6_K), and rounds the offsets of Q4_1 and Q4_K once to float32.
 
     Raises:
-        QcoreValueError: no GGUF file, no such tensor, another type or no matrix.
+        QcoreValueError: no GGUF file, a truncated or damaged one, no such tensor, another type or no matrix.
         QcoreTypeError: the package gguf is not installed.
         OSError: the file can't be read.
     """
     package = _package()
-    where = f"from_gguf: {os.fspath(path)}"
+    where = f"from_gguf: {_checks.path(path, 'from_gguf: path')}"
     wanted = _checks.text(name, "from_gguf: name")
     try:
         reader = package.GGUFReader(path)
@@ -50,12 +47,37 @@ def from_gguf(path: str | os.PathLike[str], name: str, *, exact: bool = True) ->
     except OSError:
         raise
     except Exception as error:  # whatever a broken file leads to
-        raise _core.QcoreValueError(f"{where} is no GGUF file that can be read: {error}") from error
+        raise _core.QcoreValueError(f"{where} {_fault(path, error)}") from error
     if found is None:
-        raise _core.QcoreValueError(f"{where} has no tensor {wanted!r}: it has {len(reader.tensors)} others")
+        names = _checks.few(each.name for each in reader.tensors)
+        raise _core.QcoreValueError(
+            f"{where} has no tensor {wanted!r}, expected one of its {len(reader.tensors)} tensors: {names}"
+        )
     if reader.byte_order != "I":
         raise _core.QcoreValueError(f"{where} has big-endian numbers, expected little-endian ones")
     return gguf_blocks.tensor_of(found.tensor_type.name, found.data, f"{where}: {wanted}", exact=exact)
+
+
+def _fault(path: str | os.PathLike[str], error: Exception) -> str:
+    """Return what is wrong with a file that the package can't read; its own words may be those of NumPy."""
+    with open(path, "rb") as file:
+        magic = file.read(4)
+    if magic != b"GGUF":
+        return f"is no GGUF file: it begins with {magic!r}, expected b'GGUF'"
+    if "GGMLQuantizationType" in str(error):
+        return "has a tensor of a type that the package gguf does not know, or is damaged: expected a known type"
+    size = os.path.getsize(path)
+    return f"is truncated or damaged: its header describes what its {size} bytes do not hold, expected a whole file"
+
+
+class _Writable(np.ndarray[Any, Any]):
+    """A contiguous array that the package writes by the file object.
+
+    NumPy's own tofile writes through a buffer of C, and does not notice if the disk is full when that is flushed.
+    """
+
+    def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
+        fid.write(self.data)
 
 
 def to_gguf(
@@ -77,26 +99,26 @@ def to_gguf(
     Raises:
         QcoreValueError, QcoreTypeError: a weight has no exact form: K or the block size is no multiple of 32, a scale
             isn't a float16, a code or an offset has no place in the type.
+        OSError: the file can't be written; it is named.
     """
     package = _package()
     where = "to_gguf"
+    target = _checks.path(path, f"{where}: path")
+    _checks.text(architecture, f"{where}: architecture")
     if kind is not None:
         _checks.choice(kind, {each: each for each in gguf_blocks.TYPES}, f"{where}: kind")
     written = {name: _encoded(tensor, kind, f"{where}: {name}") for name, tensor in tensors.items()}
-    target = Path(path)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-        partial = Path(folder) / "partial"
-        writer = package.GGUFWriter(partial, _checks.text(architecture, f"{where}: architecture"))
-        for name, (array, type_name) in written.items():
-            known = None if type_name is None else package.GGMLQuantizationType[type_name]
-            writer.add_tensor(name, array, raw_dtype=known)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        if target.exists():
-            shutil.copymode(target, partial)
-        os.replace(partial, target)
+    with _files.whole_path(target) as partial:
+        writer = package.GGUFWriter(partial, architecture)
+        try:
+            for name, (array, type_name) in written.items():
+                known = None if type_name is None else package.GGMLQuantizationType[type_name]
+                writer.add_tensor(name, array.view(_Writable), raw_dtype=known)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+        finally:
+            writer.close()
 
 
 def _encoded(tensor: Any, kind: str | None, where: str) -> tuple[Any, str | None]:

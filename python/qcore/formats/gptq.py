@@ -159,7 +159,9 @@ def order_of(g_idx: Any, k: int, blocks: int, block_size: Any, where: str) -> tu
         raise _core.QcoreTypeError(f"{where}: g_idx has dtype {groups.dtype}, expected int32")
     _inputs.check_shape(groups, (k,), f"{where}: g_idx", "[K]")
     if groups.min() < 0 or groups.max() >= blocks:
-        raise _core.QcoreValueError(f"{where}: g_idx has {groups.min()} to {groups.max()}, expected 0 to {blocks - 1}")
+        raise _core.QcoreValueError(
+            f"{where}: g_idx has values from {groups.min()} to {groups.max()}, expected 0 to {blocks - 1}"
+        )
     counts = np.bincount(groups, minlength=blocks)
     size = int(counts[0]) if size is None else size
     order = np.argsort(groups, kind="stable")

@@ -119,18 +119,20 @@ class GruCore(RecurrentLayers):
                 device values are not looked at: a NaN counts as 0 there.
             CudaError: a CUDA call failed.
         """
-        if len(x.shape) != 3:
+        given = _arrays.shape_of(x, "gru: x")
+        if len(given) != 3:
             axes = "[B, T, C]" if self.batch_first else "[T, B, C]"
-            raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected {axes} with C = {self._sizes[0]}")
-        first, second, _ = x.shape
+            raise _core.QcoreValueError(f"gru: x has shape {list(given)}, expected {axes} with C = {self._sizes[0]}")
+        first, second, _ = given
         steps, batch = (second, first) if self.batch_first else (first, second)
         _, size, directions, layers = self._sizes
         if type(x) is np.ndarray and x.dtype in _PLAIN and h0 is lengths is out is stream is None and not gates:
             return self._plain_run(x, None, (first, second, directions * size), (layers * directions, batch, size))
         backend, dtype = self._backend_of(x)
-        y = backend.empty(x, (first, second, directions * size), dtype) if out is None else out
-        last = backend.empty(x, (layers * directions, batch, size), dtype)
-        codes = backend.empty(x, (layers * directions, steps, batch, 4 * size), "int32") if gates else None
+        y = backend.empty(x, (first, second, directions * size), dtype, "gru: x") if out is None else out
+        last = backend.empty(x, (layers * directions, batch, size), dtype, "gru: x")
+        kinds = (layers * directions, steps, batch, 4 * size)
+        codes = backend.empty(x, kinds, "int32", "gru: x") if gates else None
         self._run(backend, x, h0, y, last, checked_lengths("gru", lengths), codes, stream)
         results = (backend.result(y, x) if out is None else out, backend.result(last, x))
         return (*results, backend.result(codes, x)) if gates else results
@@ -156,16 +158,17 @@ class GruCore(RecurrentLayers):
         """
         _, size, _, layers = self._sizes
         self._check_streaming()
-        if len(x.shape) != 2:
-            raise _core.QcoreValueError(f"gru: x has shape {list(x.shape)}, expected [B, C] with C = {self._sizes[0]}")
-        batch = x.shape[0]
+        given = _arrays.shape_of(x, "gru: x")
+        if len(given) != 2:
+            raise _core.QcoreValueError(f"gru: x has shape {list(given)}, expected [B, C] with C = {self._sizes[0]}")
+        batch = given[0]
         if type(x) is np.ndarray and x.dtype in _PLAIN and type(state) is np.ndarray and reset is out is stream is None:
             if state.dtype != self._state_kind or state.shape != (layers, batch, size):
                 self._check_state(state, batch)
             return self._plain_run(x, state, (batch, size), state.shape)
         backend, dtype = self._backend_of(x)
-        y = backend.empty(x, (batch, size), dtype) if out is None else out
-        last = backend.empty(x, (layers, batch, size), self._state_dtype)
+        y = backend.empty(x, (batch, size), dtype, "gru: x") if out is None else out
+        last = backend.empty(x, (layers, batch, size), self._state_dtype, "gru: x")
         if state is not None:
             self._check_state(state, batch)
         if reset is not None:
@@ -181,15 +184,15 @@ class GruCore(RecurrentLayers):
         The last states are codes after a state, as x otherwise.
         """
         dtype = x.dtype if x.dtype.kind == "f" else self._state_kind
-        y = _arrays.empty_numpy(shape, dtype)
-        last = _arrays.empty_numpy(states, dtype if state is None else self._state_kind)
+        y = _arrays.empty_numpy(shape, dtype, "gru")
+        last = _arrays.empty_numpy(states, dtype if state is None else self._state_kind, "gru")
         self._stack.run(x, state, y, last, self.batch_first, None, None, 0)
         return y, last
 
     def _backend_of(self, x: Any) -> tuple[_arrays.ArrayBackend, str | None]:
         """Return x's backend, and the dtype of results: None for x's own."""
         backend = _arrays.backend_of(x, "gru: x")
-        return backend, None if _arrays.dtype_name(x.dtype) in _arrays.FLOATING else self._state_dtype
+        return backend, None if _arrays.dtype_of(x, "gru: x") in _arrays.FLOATING else self._state_dtype
 
     def _run(
         self, backend: _arrays.ArrayBackend, x: Any, h0: Any, y: Any, last: Any, lengths: Any, gates: Any, stream: Any
@@ -208,8 +211,9 @@ class GruCore(RecurrentLayers):
 
     def _check_state(self, state: Any, batch: int) -> None:
         expected = (self._sizes[3], batch, self._sizes[1])
-        if tuple(state.shape) != expected or _arrays.dtype_name(state.dtype) != self._state_dtype:
+        shape, dtype = tuple(_arrays.shape_of(state, "gru: state")), _arrays.dtype_of(state, "gru: state")
+        if shape != expected or dtype != self._state_dtype:
             raise _core.QcoreValueError(
-                f"gru: state is {_arrays.dtype_name(state.dtype)} {list(state.shape)}, expected {self._state_dtype} "
-                f"{list(expected)}, as the last step returned it"
+                f"gru: state is {dtype} {list(shape)}, expected {self._state_dtype} {list(expected)}, as the last step "
+                "returned it"
             )

@@ -106,12 +106,11 @@ class LstmCore(RecurrentLayers):
                 device values are not looked at: a NaN counts as 0 there.
             CudaError: a CUDA call failed.
         """
-        if len(x.shape) != 3:
+        given = _arrays.shape_of(x, "lstm: x")
+        if len(given) != 3:
             axes = "[B, T, C]" if self.batch_first else "[T, B, C]"
-            raise _core.QcoreValueError(
-                f"lstm: x has shape {list(x.shape)}, expected {axes} with C = {self.input_size}"
-            )
-        first, second, _ = x.shape
+            raise _core.QcoreValueError(f"lstm: x has shape {list(given)}, expected {axes} with C = {self.input_size}")
+        first, second, _ = given
         batch = first if self.batch_first else second
         shape = (first, second, self.directions * self._sizes[1])
         if type(x) is np.ndarray and x.dtype in _PLAIN and h0 is c0 is lengths is out is stream is None:
@@ -140,11 +139,10 @@ class LstmCore(RecurrentLayers):
                 bidirectional or reversed.
         """
         self._check_streaming()
-        if len(x.shape) != 2:
-            raise _core.QcoreValueError(
-                f"lstm: x has shape {list(x.shape)}, expected [B, C] with C = {self.input_size}"
-            )
-        batch = x.shape[0]
+        given = _arrays.shape_of(x, "lstm: x")
+        if len(given) != 2:
+            raise _core.QcoreValueError(f"lstm: x has shape {list(given)}, expected [B, C] with C = {self.input_size}")
+        batch = given[0]
         if (
             type(x) is np.ndarray
             and x.dtype in _PLAIN
@@ -170,9 +168,9 @@ class LstmCore(RecurrentLayers):
         _, state_size, size, rows = self._sizes
         floating = x.dtype.kind == "f"
         h_kind, c_kind = (x.dtype, x.dtype) if floating and h0 is None else self._state_kinds
-        y = _arrays.empty_numpy(shape, x.dtype if floating else self._state_kinds[0])
-        h = _arrays.empty_numpy((rows, batch, state_size), h_kind)
-        c = _arrays.empty_numpy((rows, batch, size), c_kind)
+        y = _arrays.empty_numpy(shape, x.dtype if floating else self._state_kinds[0], "lstm")
+        h = _arrays.empty_numpy((rows, batch, state_size), h_kind, "lstm")
+        c = _arrays.empty_numpy((rows, batch, size), c_kind, "lstm")
         self._stack.run(x, h0, c0, y, h, c, self.batch_first and len(shape) == 3, None, 0)
         return y, h, c
 
@@ -190,14 +188,17 @@ class LstmCore(RecurrentLayers):
     ) -> tuple[Any, Any, Any]:
         backend = _arrays.backend_of(x, "lstm: x")
         address = backend.stream(x) if stream is None else _arrays.stream_address(stream, backend, x, "lstm: stream")
-        floating = _arrays.dtype_name(x.dtype) in _arrays.FLOATING
+        floating = _arrays.dtype_of(x, "lstm: x") in _arrays.FLOATING
         rows = self.num_layers * self.directions
         sizes = [self._state_size(name) for name in self.cell_type.states]
-        y = backend.empty(x, shape, None if floating else self._state_dtypes[0]) if out is None else out
+        y_dtype = None if floating else self._state_dtypes[0]
+        y = backend.empty(x, shape, y_dtype, "lstm: x") if out is None else out
         dtypes: list[str | None] = [None, None] if floating else [*self._state_dtypes]
         if state_dtypes is not None:
             dtypes = [*state_dtypes]
-        h, c = (backend.empty(x, (rows, batch, size), dtype) for size, dtype in zip(sizes, dtypes, strict=True))
+        h, c = (
+            backend.empty(x, (rows, batch, size), dtype, "lstm: x") for size, dtype in zip(sizes, dtypes, strict=True)
+        )
         self._stack.run(
             backend.readable(x, "lstm: x"),
             None if h0 is None else _arrays.readable(h0, "lstm: h0"),
@@ -230,9 +231,10 @@ class LstmCore(RecurrentLayers):
             raise _core.QcoreTypeError(f"lstm: state is a {type(state).__name__}, expected (h, c) of the last step")
         for name, array, dtype in zip(("h", "c"), state, self._state_dtypes, strict=True):
             expected = (self.num_layers, batch, self._state_size(name))
-            if tuple(array.shape) != expected or _arrays.dtype_name(array.dtype) != dtype:
+            where = f"lstm: {name} of state"
+            shape, given = tuple(_arrays.shape_of(array, where)), _arrays.dtype_of(array, where)
+            if shape != expected or given != dtype:
                 raise _core.QcoreValueError(
-                    f"lstm: {name} of state is {_arrays.dtype_name(array.dtype)} {list(array.shape)}, expected {dtype} "
-                    f"{list(expected)}, as the last step returned it"
+                    f"{where} is {given} {list(shape)}, expected {dtype} {list(expected)}, as the last step returned it"
                 )
         return state[0], state[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from qcore import _checks, _core
+from qcore import _core
 from qcore.lut.fitting import fit
 from qcore.lut.table import Table
 
@@ -40,7 +40,13 @@ def table(name_or_callable: Any, *, range_reduction: bool | None = None, **fit_o
     """
     if callable(name_or_callable) or fit_options:
         return fit(name_or_callable, range_reduction=range_reduction, **fit_options)
-    name = _checks.text(name_or_callable, "lut table: name_or_callable")
+    name = name_or_callable
+    if not isinstance(name, str):
+        raise _core.QcoreTypeError(f"lut table: name_or_callable is {name!r}, expected a name or a callable")
     if range_reduction is not None and not isinstance(range_reduction, bool):
         raise _core.QcoreTypeError(f"lut table: range_reduction is {range_reduction!r}, expected True, False or None")
+    if range_reduction is None and name not in names():
+        raise _core.QcoreValueError(
+            f"lut table: there is no table {name!r}, expected one of {', '.join(names())}, or a callable"
+        )
     return _builtin(name, name in _reduced() if range_reduction is None else range_reduction)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from qcore import _core, _files
+from qcore import _checks, _core, _files
 from qcore.lut.core import TableCore
 
 FORMAT = "qcore.lut.1"
@@ -24,7 +24,8 @@ def read_table(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the arguments of :meth:`Table.from_parts` for the table of a file; errors as for :meth:`Table.load`."""
     from safetensors import SafetensorError, safe_open
 
-    where = f"lut table: {os.fspath(path)}"
+    where = f"lut table: {_checks.path(path, 'lut table: path')}"
+    _files.check_input(Path(path))
     arrays: dict[str, Any] = {}
     try:
         with safe_open(path, "numpy") as file:

@@ -91,5 +91,7 @@ def _histogram(samples: Any, x: Array) -> Array:
     at[at == len(x)] = 0
     inside = at[x[at] == halves] if len(x) else at[:0]
     if not len(inside):
-        raise _core.QcoreValueError("lut fit: samples has no number in the domain")
+        given = f"numbers from {halves.min():g} to {halves.max():g}" if len(halves) else "no numbers"
+        domain = f", {x[0]:g} to {x[-1]:g}" if len(x) else ""
+        raise _core.QcoreValueError(f"lut fit: samples has {given}, expected some in the domain{domain}")
     return np.bincount(inside, minlength=len(x)).astype(np.float64)

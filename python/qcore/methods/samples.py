@@ -30,6 +30,7 @@ class Hessian:
 
     Raises:
         QcoreValueError, QcoreTypeError: features is no integer of 1 or more.
+        MemoryError: there is no memory for the matrix.
 
     Example:
         >>> import numpy as np, qcore
@@ -47,7 +48,13 @@ class Hessian:
         k = _checks.integer(features, "Hessian: features")
         if k < 1:
             raise _core.QcoreValueError(f"Hessian: features is {k}, expected an integer of 1 or more")
-        self.matrix = np.zeros((k, k), np.float32)
+        try:
+            self.matrix = np.zeros((k, k), np.float32)
+        except (ValueError, MemoryError) as error:
+            kind = _core.QcoreValueError if isinstance(error, ValueError) else MemoryError
+            raise kind(
+                f"Hessian: features is {k}, expected fewer: the matrix of {4 * k * k} bytes does not fit in memory"
+            ) from None
         self.rows = 0
 
     def add(self, samples: Any) -> None:
@@ -116,11 +123,20 @@ def with_floor(squares: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 def float_samples(samples: Any, features: int, where: str) -> npt.NDArray[np.float64]:
     """Return [M, K] in float64, checked."""
+    if samples is None:
+        raise _core.QcoreTypeError(f"{where} is None, expected an array [M, K] with K = {features}")
     if hasattr(samples, "detach"):
         samples = samples.detach().cpu().double().numpy()
-    x = np.asarray(samples, np.float64)
+    try:
+        x = np.asarray(samples, np.float64)
+    except (TypeError, ValueError):
+        raise _core.QcoreTypeError(
+            f"{where} is a {type(samples).__name__}, expected an array of numbers [M, K] with K = {features}"
+        ) from None
     if x.ndim != 2 or x.shape[1] != features or x.shape[0] == 0:
-        raise _core.QcoreValueError(f"{where} has shape {list(x.shape)}, expected [M, K] with K = {features}")
+        raise _core.QcoreValueError(
+            f"{where} has shape {list(x.shape)}, expected [M, K] with K = {features} and at least one row"
+        )
     if not np.isfinite(x).all():
         raise _core.QcoreValueError(f"{where} holds a NaN or an infinity, expected finite values")
     return x

@@ -36,14 +36,15 @@ def hadamard(x: Any, block: int | None = None, *, out: Any = None, out_dtype: An
     dtype = _arrays.floating_dtype(out_dtype, "hadamard: out_dtype")
     backend = _arrays.backend_of(x, "hadamard: x")
     source = backend.readable(x, "hadamard: x")
-    features = int(x.shape[-1]) if len(x.shape) else 1
+    shape = tuple(_arrays.shape_of(x, "hadamard: x"))
+    features = int(shape[-1]) if shape else 1
     size = largest_block(features) if block is None else _checks.integer(block, "hadamard: block")
     if out is not None:
         if dtype is not None:
             raise _core.QcoreValueError("hadamard: out and out_dtype are both given, expected at most one of them")
         _core.hadamard(source, size, _arrays.backend_of(out, "hadamard: out").writable(out, "hadamard: out"))
         return out
-    made = backend.empty(x, tuple(x.shape), dtype)
+    made = backend.empty(x, shape, dtype, "hadamard: x")
     _core.hadamard(source, size, backend.writable(made, "hadamard: out"))
     return backend.result(made, x)
 

@@ -150,7 +150,7 @@ def grouped_linear(
         x: float32, float16 or bfloat16 [M, K].
         packed, bits, block_size, scale_dtype, offset_dtype, compute: as for :func:`linear`.
         bias: floating-point [E, N], or None.
-        row_counts: [E]; their sum may be less than M.
+        row_counts: int32 or int64 [E] on x's device: how many rows each expert has. Their sum may be less than M.
         shape: [E * N, K].
 
     Returns:
@@ -193,6 +193,9 @@ def grouped_linear_backward(
 
     Returns:
         float32 [M, K]; zeros behind the last expert's rows.
+
+    Raises:
+        RuntimeError: torch's own, where ``grad`` or ``packed`` does not have the size that shape and form say.
     """
     whole, counts = parts.WeightFormat(tuple(shape), *form), row_counts.tolist()
     result, begin = grad.new_zeros((len(grad), shape[1])), 0
@@ -292,6 +295,9 @@ def dequantize(
 
     Returns:
         float32 of the weight's shape, on its device.
+
+    Raises:
+        QcoreValueError, QcoreTypeError: naming the argument, what was given and what was expected.
     """
     weight = _weight(packed, shape, bits, block_size, scale_dtype, offset_dtype, encoding)
     return torch.from_numpy(weight.dequantize()).to(packed.device)

@@ -92,7 +92,10 @@ def test_errors():
             "quantize: samples is given, expected inputs [M, K] with",
         ),
         (lambda: qcore.quantize(weight, method="awq", samples=x[:, :9]), "samples has shape [300, 9], expected [M, K]"),
-        (lambda: qcore.quantize(weight, method="awq", samples=x[:0]), "samples has shape [0, 256], expected [M, K]"),
+        (
+            lambda: qcore.quantize(weight, method="awq", samples=x[:0]),
+            "[0, 256], expected [M, K] with K = 256 and at least one row",
+        ),
         (
             lambda: qcore.quantize(weight, method="awq", samples=np.where(x > 2, np.nan, x)),
             "quantize: samples holds a NaN or an infinity, expected finite values",

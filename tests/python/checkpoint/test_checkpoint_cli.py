@@ -418,6 +418,15 @@ def test_peak_memory(tmp_path):
         (["quantize", "m.safetensors", "o.safetensors", "--format", "onnx"], ["expected --format qcore or none"]),
         (["quantize", "m.safetensors", "o", "--include", "no*such"], ["--include 'no*such'", "none of 7"]),
         (["quantize", "m.safetensors", "absent/o"], ["no folder", "absent"]),
+        (
+            ["quantize", "m.safetensors", "o.safetensors", "--json", "absent/x.json"],
+            ["absent/x.json: there is no folder absent, expected one"],
+        ),
+        (["compare", "m.safetensors", "m.safetensors", "--json", "."], ["it is a folder, expected the name of a"]),
+        (
+            ["quantize", "m.safetensors", "o2.safetensors", "--format", "foo"],
+            ["--format is 'foo', expected one of 'qcore', 'awq', 'gptq', 'gguf', 'onnx'"],
+        ),
         (["quantize", "m.safetensors", "m.safetensors"], ["is the input"]),
         (["quantize", "nan.safetensors", "o"], ["'w'", "nan", "[1, 2]"]),
         (["quantize", "quantized.safetensors", "o"], ["'w' is qcore", "expected floats"]),

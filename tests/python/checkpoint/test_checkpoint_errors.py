@@ -1,6 +1,8 @@
 """Calls that open_checkpoint, save and `qcore quantize` refuse beyond hostile headers, each with the whole reason."""
 
 import json
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -171,6 +173,80 @@ def test_an_output_that_another_process_writes(tmp_path):
         pytest.raises(qcore.QcoreValueError, match=r"^quantize: .*o\.partial is being written by another process"),
     ):
         PartialFile(tmp_path / "o", b"", 1, "run", {})
+
+
+@pytest.mark.parametrize("renamed", [True, False], ids=["renamed", "removed"])
+def test_a_file_that_another_process_finishes_before_the_lock_is_left_alone(tmp_path, monkeypatch, renamed):
+    output, partial = tmp_path / "o", tmp_path / "o.partial"
+    partial.write_bytes(b"finished")
+    lock, locked = PartialFile._lock, []
+
+    def finish_then_lock(self, handle):
+        if not locked:  # what the other process does between our open() and our flock()
+            partial.rename(output) if renamed else partial.unlink()
+        locked.append(handle)
+        lock(self, handle)
+
+    monkeypatch.setattr(PartialFile, "_lock", finish_then_lock)
+    with PartialFile(output, b"new", 3, "run", {}):
+        assert len(locked) == 2
+        assert partial.read_bytes() == b"new"
+        assert (output.read_bytes() == b"finished") if renamed else not output.exists()
+
+
+def test_an_error_removes_no_file_that_another_process_has_begun(tmp_path):
+    with pytest.raises(qcore.QcoreValueError, match="refused"), PartialFile(tmp_path / "o", b"1", 1, "a", {}) as first:
+        first.finish()
+        second = PartialFile(tmp_path / "o", b"2", 1, "b", {})
+        raise qcore.QcoreValueError("refused")
+    with second:
+        assert second.partial.read_bytes() == b"2"
+        assert second.journal.exists()
+        second.finish()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["o"]
+    assert (tmp_path / "o").read_bytes() == b"2"
+
+
+def test_a_finished_file_has_no_journal_that_would_be_that_of_another_process(tmp_path, monkeypatch):
+    replace, found = os.replace, []
+    with PartialFile(tmp_path / "o", b"1", 1, "a", {}) as file:
+        monkeypatch.setattr(os, "replace", lambda *names: (found.append(file.journal.exists()), replace(*names)))
+        file.finish()
+    assert found == [False]
+
+
+def test_a_quantized_file_behind_a_link(tmp_path):
+    save_file(model(), tmp_path / "m.safetensors")
+    (tmp_path / "o.safetensors").symlink_to("real.safetensors")
+    for _ in range(2):  # the file that the link names is absent, then there
+        assert main(["quantize", str(tmp_path / "m.safetensors"), str(tmp_path / "o.safetensors")]) == 0
+        assert (tmp_path / "o.safetensors").is_symlink()
+        assert {path.name for path in tmp_path.iterdir()} == {"m.safetensors", "o.safetensors", "real.safetensors"}
+        assert set(open_checkpoint(tmp_path / "real.safetensors")) == set(model())
+        (tmp_path / "real.safetensors").chmod(0o640)
+    assert (tmp_path / "real.safetensors").stat().st_mode & 0o777 == 0o640
+
+
+def test_an_output_that_is_a_pipe(tmp_path, capsys):
+    save_file(model(), tmp_path / "m.safetensors")
+    os.mkfifo(tmp_path / "o")
+    assert main(["quantize", str(tmp_path / "m.safetensors"), str(tmp_path / "o")]) == 2
+    assert "o is a device, a pipe or a socket, expected the name of a file" in capsys.readouterr().err
+    assert (tmp_path / "o").is_fifo()
+    with pytest.raises(OSError, match="it is a device, a pipe or a socket"):
+        PartialFile(tmp_path / "o", b"", 1, "run", {})
+
+
+def test_a_full_disk_names_the_output(tmp_path):
+    save_file(model(), tmp_path / "m.safetensors")
+    code = (
+        "import resource, sys\nfrom qcore.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\nsys.exit(main(sys.argv[1:]))"
+    )
+    arguments = ["quantize", str(tmp_path / "m.safetensors"), str(tmp_path / "o.safetensors")]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"qcore: error: {tmp_path / 'o.safetensors'}: File too large\n"
 
 
 def test_onnx_output_needs_the_package(tmp_path, monkeypatch, capsys):

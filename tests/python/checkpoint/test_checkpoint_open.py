@@ -33,8 +33,13 @@ def test_safetensors(tmp_path, kind):
         info = checkpoint.info("layers.1.weight")
         assert info == TensorInfo("layers.1.weight", "float16", (9, 70), 16, None, None, 9 * 70 * 2)
         assert not info.quantized
-        with pytest.raises(KeyError):
-            checkpoint["absent"]
+        names = ", ".join(list(checkpoint)[:3])
+        for call in (checkpoint.__getitem__, checkpoint.info, checkpoint.entry, checkpoint.tensor):
+            with pytest.raises(KeyError) as caught:
+                call("absent")
+            words = f"has no tensor 'absent', expected one of {len(tensors)}: {names}, ..."
+            assert caught.value.args[0].endswith(words), caught.value
+        assert checkpoint.get("absent") is None
         kept = checkpoint["ids"]
     assert kept.tolist() == [0, 1, 2, 3]  # still mapped
     assert "closed" in repr(checkpoint)

@@ -1,6 +1,10 @@
 """qcore.save and qcore.load: nothing is lost, and a file is whole or absent."""
 
+import errno
 import json
+import os
+import subprocess
+import sys
 
 import encoded_weights
 import numpy as np
@@ -11,6 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 import qcore
+from qcore import _files
 from qcore.formats.checkpoint.layout import unpack_nibbles
 
 
@@ -177,4 +182,85 @@ def test_a_failed_write_leaves_nothing(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         qcore.save(tmp_path / "w.safetensors", Torn(x=np.zeros(2)))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_permissions_are_those_that_the_umask_leaves_and_it_is_never_changed(tmp_path, monkeypatch, mask):
+    before = os.umask(mask)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", None)
+            qcore.save(tmp_path / "new", {"x": np.zeros(2)})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o444])
+def test_permissions_of_an_existing_file_are_kept(tmp_path, mode):
+    (tmp_path / "old").touch()
+    (tmp_path / "old").chmod(mode)
+    qcore.save(tmp_path / "old", {"x": np.zeros(2)})
+    assert (tmp_path / "old").stat().st_mode & 0o777 == mode
+    assert list(qcore.load(tmp_path / "old")) == ["x"]
+
+
+def test_content_is_on_the_disk_before_the_file_has_its_name(tmp_path, monkeypatch):
+    calls, sync, replace = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (calls.append(os.fstat(handle).st_size), sync(handle)))
+    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("replace"), replace(*names)))
+    qcore.save(tmp_path / "w.safetensors", {"x": np.zeros(2)})
+    assert calls == [(tmp_path / "w.safetensors").stat().st_size, "replace"]
+
+
+def test_a_link_stays_and_its_file_is_written(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there/real")
+    for value in (1.0, 2.0):  # the file is absent, then there
+        qcore.save(tmp_path / "link", {"x": np.array(value)})
+        assert (tmp_path / "link").is_symlink()
+        assert [file.name for file in (tmp_path / "there").iterdir()] == ["real"]
+        assert qcore.load(tmp_path / "there" / "real")["x"] == value
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "lost").symlink_to("absent/real")
+    for name, words in [("loop", "symbolic links"), ("lost", "there is no folder .*absent, expected one: .*lost")]:
+        with pytest.raises(OSError, match=words):
+            qcore.save(tmp_path / name, {"x": np.zeros(2)})
+        assert (tmp_path / name).is_symlink()
+
+
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match="it is a device, a pipe or a socket, expected the name of a file: .*" + name):
+            qcore.save(tmp_path / name, {"x": np.zeros(2)})
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link", "pipe"]
+    with pytest.raises(IsADirectoryError, match="it is a folder, expected the name of a file"):
+        qcore.save(tmp_path, {"x": np.zeros(2)})
+
+
+def test_a_folder_that_takes_no_files(tmp_path, monkeypatch):
+    def refuse(path, mode):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(_files, "open", refuse, raising=False)  # root may write to any folder
+    with pytest.raises(PermissionError) as caught:
+        qcore.save(tmp_path / "w.safetensors", {"x": np.zeros(2)})
+    expected = f"cannot create a file in the folder {tmp_path}: Permission denied: '{tmp_path / 'w.safetensors'}'"
+    assert str(caught.value) == f"[Errno {errno.EACCES}] {expected}"
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    code = (
+        "import resource, sys, numpy, qcore\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "qcore.save(sys.argv[1], {'x': numpy.zeros(1000)})"
+    )
+    path = tmp_path / "w.safetensors"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"OSError: [Errno {errno.EFBIG}] File too large: '{path}'"
     assert list(tmp_path.iterdir()) == []

@@ -212,6 +212,11 @@ def test_making_a_cache():
         "KeyValueCache.empty: capacity is -3, expected 0 or a positive number",
     )
     refused(
+        lambda: decoder.KeyValueCache.empty(2**40, 2, 2**20, 4),
+        "KeyValueCache.empty: a result would be float32 [1099511627776, 2, 1048576, 4], 36893488147419103232 bytes, "
+        "expected one that fits in memory",
+    )
+    refused(
         lambda: decoder.KeyValueCache.empty(1, 2, 3, 4, "int4"),
         "KeyValueCache.empty: dtype is 'int4', expected one of float32, float16, bfloat16, int8",
         qcore.QcoreTypeError,
@@ -307,6 +312,10 @@ def test_kinds_of_arguments():
         (lambda: make(hidden_size=4.5), "hidden_size is 4.5, expected an integer"),
         (lambda: make(dtype="int8"), "dtype is 'int8', expected float32, float16 or bfloat16"),
         (lambda: decoder.Decoder([TABLES], **SIZES), "layers[0] is a list, expected a Layer"),
+        (lambda: decoder.Decoder(None, **SIZES), "layers is a NoneType, expected a sequence of Layers"),
+        (lambda: make(rotary=None), "rotary is a NoneType, expected a sequence of tables (cos, sin)"),
+        (lambda: make(rotary=[1]), "rotary[0] is a int, expected two arrays: (cos, sin)"),
+        (lambda: make(rotary=[TABLES[0] * 2]), "rotary[0] is a tuple, expected two arrays: (cos, sin)"),
         (lambda: make(head=np.ones(3)), "head is a ndarray, expected a QuantizedTensor"),
     ):
         refused(call, f"decoder: {message}", qcore.QcoreTypeError)
@@ -322,6 +331,16 @@ CALL = {"hidden": HIDDEN, "positions": positions_of([0, 0], 3), "past": PAST}
     ("given", "message"),
     [
         ({"hidden": HIDDEN[..., :40]}, "hidden has shape [2, 3, 40], expected [B, T, 48]"),
+        ({"hidden": HIDDEN[0]}, "hidden has shape [3, 48], expected [B, T, 48] with at least one token"),
+        ({"hidden": HIDDEN[:, :0]}, "hidden has shape [2, 0, 48], expected [B, T, 48] with at least one token"),
+        (
+            {"hidden": HIDDEN[:, :0], "last": None},
+            "hidden has shape [2, 0, 48], expected [B, T, 48] with at least one token",
+        ),
+        (
+            {"hidden": HIDDEN[:, :0], "out": np.ones((2, 1, 53), np.float32)},
+            "hidden has shape [2, 0, 48], expected [B, T, 48] with at least one token",
+        ),
         ({"positions": CALL["positions"][:, :2]}, "positions has shape [2, 2], expected [2, 3]"),
         (
             {"positions": CALL["positions"] + np.int32(318)},
@@ -363,6 +382,11 @@ def test_forward_with_other_caches():
     refused(
         lambda: model.decoder.forward(**CALL, caches=list(model.caches(2, 8))[:2]),
         "decoder: there are 2 caches, expected one for each of the 3 layers",
+    )
+    refused(
+        lambda: model.decoder.forward(**CALL, caches=None),
+        "decoder: caches is a NoneType, expected Caches or a KeyValueCache for each layer",
+        qcore.QcoreTypeError,
     )
     caches = list(model.caches(2, 8))
     caches[1] = decoder.KeyValueCache.empty(2, 2, 8, 15)

@@ -1,6 +1,10 @@
 """GGUF blocks and files, against the package gguf."""
 
+import errno
 import os
+import struct
+import subprocess
+import sys
 
 import gguf
 import numpy as np
@@ -163,7 +167,9 @@ def test_files_of_the_package_are_read(kind, tmp_path):
     assert np.array_equal(weight.dequantize(), dequantized(kind, raw))
     with pytest.raises(qcore.QcoreValueError, match=r"other has type F32, expected one of Q4_0, Q4_1"):
         formats.from_gguf(tmp_path / "a.gguf", "other")
-    with pytest.raises(qcore.QcoreValueError, match=r"a.gguf has no tensor 'x': it has 2 others"):
+    with pytest.raises(
+        qcore.QcoreValueError, match=r"a.gguf has no tensor 'x', expected one of its 2 tensors: other, w$"
+    ):
         formats.from_gguf(tmp_path / "a.gguf", "x")
 
 
@@ -222,14 +228,65 @@ def test_kinds_are_checked(tmp_path):
         formats.to_gguf(tmp_path / "a.gguf", {"w": native(8, 32)}, kind="Q4_0")
 
 
+def test_places_that_take_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name, kind, words in (
+        (
+            "absent/a.gguf",
+            FileNotFoundError,
+            f"there is no folder {tmp_path / 'absent'}, expected one: .*absent/a.gguf",
+        ),
+        (".", IsADirectoryError, "it is a folder, expected the name of a file"),
+        ("pipe", OSError, "it is a device, a pipe or a socket, expected the name of a file"),
+    ):
+        with pytest.raises(kind, match=words):
+            formats.to_gguf(tmp_path / name, {"w": native(4)})
+    assert os.listdir(tmp_path) == ["pipe"]
+    with pytest.raises(qcore.QcoreTypeError, match="to_gguf: path is a NoneType, expected a path"):
+        formats.to_gguf(None, {"w": native(4)})
+
+
+def test_a_link_stays_and_its_file_is_written(tmp_path):
+    (tmp_path / "link").symlink_to("a.gguf")
+    formats.to_gguf(tmp_path / "link", {"w": native(4, 32)})
+    assert (tmp_path / "link").is_symlink()
+    assert formats.from_gguf(tmp_path / "a.gguf", "w") == native(4, 32)
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    code = (
+        "import resource, sys, numpy\nfrom qcore import formats\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "formats.to_gguf(sys.argv[1], {'x': numpy.zeros(1000, numpy.float32)})"
+    )
+    path = tmp_path / "a.gguf"
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"OSError: [Errno {errno.EFBIG}] File too large: '{path}'"
+    assert os.listdir(tmp_path) == []
+
+
 def test_broken_files(tmp_path):
     path = tmp_path / "a.gguf"
     formats.to_gguf(path, {"w": native(4)})
     whole = path.read_bytes()
-    for content in (b"", b"no such thing" * 10, whole[: len(whole) // 2], whole[:40], b"GGUF" + b"\xff" * 64):
+    damaged = "is truncated or damaged: its header describes what its {} bytes do not hold, expected a whole file"
+    for content, words in (
+        (b"", "is no GGUF file: it begins with b'', expected b'GGUF'"),
+        (b"no such thing" * 10, "is no GGUF file: it begins with b'no s', expected b'GGUF'"),
+        (whole[: len(whole) // 2], damaged),
+        (whole[:40], damaged),
+        (b"GGUF" + b"\xff" * 64, damaged),
+    ):
         path.write_bytes(content)
-        with pytest.raises(qcore.QcoreValueError, match=r"from_gguf: .*a\.gguf is no GGUF file that can be read"):
+        with pytest.raises(qcore.QcoreValueError) as caught:
             formats.from_gguf(path, "w")
+        assert str(caught.value) == f"from_gguf: {path} {words.format(len(content))}"
+    q4_0, unknown = struct.pack("<IQ", 2, 0), struct.pack("<IQ", 99, 0)
+    assert whole.count(q4_0) == 1
+    path.write_bytes(whole.replace(q4_0, unknown))
+    with pytest.raises(qcore.QcoreValueError, match="has a tensor of a type that the package gguf does not know"):
+        formats.from_gguf(path, "w")
     with pytest.raises(FileNotFoundError):
         formats.from_gguf(tmp_path / "none.gguf", "w")
 

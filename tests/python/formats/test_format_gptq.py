@@ -163,8 +163,8 @@ def test_bad_orders(order, message):
 @pytest.mark.parametrize(
     ("g_idx", "message"),
     [
-        (np.arange(64) // 8, r"from_gptq: g_idx has 0 to 7, expected 0 to 3"),
-        (np.arange(64) // 16 - 1, "g_idx has -1 to 2, expected 0 to 3"),
+        (np.arange(64) // 8, r"from_gptq: g_idx has values from 0 to 7, expected 0 to 3"),
+        (np.arange(64) // 16 - 1, "g_idx has values from -1 to 2, expected 0 to 3"),
         (np.arange(64) // 32, "g_idx has blocks of 0 to 32 elements, expected P = 4 blocks of 32"),
         (np.minimum(np.arange(64) // 8, 3), "g_idx has blocks of 8 to 40 elements"),
         (np.ones(64, int), "g_idx has blocks of 0 to 64 elements, expected P = 4 blocks of one size"),

@@ -57,6 +57,13 @@ def written(path, config, **shape):
     return q
 
 
+@pytest.mark.parametrize("pipeline", ["staged", "fused"])
+def test_only_the_staged_pipeline_has_its_intermediates(tmp_path, pipeline):
+    written(tmp_path / "golden", Config(pipeline=pipeline))
+    names = {name.rpartition(".")[2] for name in load_file(tmp_path / "golden")}
+    assert names.intersection(STAGED_ONLY) == (set(STAGED_ONLY) if pipeline == "staged" else set())
+
+
 def rewritten(path, tensors):
     with safe_open(path, "numpy") as file:
         metadata = file.metadata()

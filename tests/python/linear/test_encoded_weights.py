@@ -222,39 +222,52 @@ def test_bad_parts(changes, message):
 
 
 @pytest.mark.parametrize(
-    ("encoding", "message"),
+    ("make", "message"),
     [
-        (qcore.WeightEncoding(7), "from_encoded: encoding has bits 7, expected 2, 3, 4, 5, 6 or 8"),
-        (qcore.WeightEncoding(8), "from_encoded: encoding has bits 8 and zero 0, expected 128"),
+        (lambda: qcore.WeightEncoding(7), "WeightEncoding: encoding has bits 7, expected 2, 3, 4, 5, 6 or 8"),
+        (lambda: qcore.WeightEncoding(8), "WeightEncoding: encoding has bits 8 and zero 0, expected 128"),
         (
-            qcore.WeightEncoding(5, codebook=encoded_weights.E2M1),
+            lambda: qcore.WeightEncoding(5, codebook=encoded_weights.E2M1),
             "encoding has a codebook and bits 5, expected at most 4",
         ),
-        (qcore.WeightEncoding(4, codebook=(1, 2)), "WeightEncoding: codebook has 2 values, expected 16"),
-        (qcore.WeightEncoding(4, codebook=(200,) * 16), "WeightEncoding: codebook is 200"),
-        (qcore.WeightEncoding(4, zero=129), "encoding has zero 129, expected 0 to 128"),
-        (qcore.WeightEncoding(4, scales="int8"), "WeightEncoding: scales is 'int8', expected"),
-        (qcore.WeightEncoding(4, offsets="float8_e4m3fn"), "WeightEncoding: offsets is 'float8_e4m3fn', expected"),
+        (lambda: qcore.WeightEncoding(4, codebook=5), "WeightEncoding: codebook is 5, expected 16 integers"),
+        (lambda: qcore.WeightEncoding(4, tensor_scale="1"), "WeightEncoding: tensor_scale is '1', expected a number"),
+        (lambda: qcore.WeightEncoding(4, codebook=(1, 2)), "WeightEncoding: codebook has 2 values, expected 16"),
+        (lambda: qcore.WeightEncoding(4, codebook=(200,) * 16), "WeightEncoding: codebook is 200"),
+        (lambda: qcore.WeightEncoding(4, zero=129), "encoding has zero 129, expected 0 to 128"),
+        (lambda: qcore.WeightEncoding(4, scales="int8"), "WeightEncoding: scales is 'int8', expected"),
         (
-            qcore.WeightEncoding(4, scales="uint4 zero points"),
+            lambda: qcore.WeightEncoding(4, offsets="float8_e4m3fn"),
+            "WeightEncoding: offsets is 'float8_e4m3fn', expected",
+        ),
+        (
+            lambda: qcore.WeightEncoding(4, scales="uint4 zero points"),
             "WeightEncoding: scales is 'uint4 zero points', expected",
         ),
         (
-            qcore.WeightEncoding(4, offsets="uint4 zero points", codebook=encoded_weights.E2M1),
+            lambda: qcore.WeightEncoding(4, offsets="uint4 zero points", codebook=encoded_weights.E2M1),
             "encoding has a codebook and zero points, expected one of them",
         ),
         (
-            qcore.WeightEncoding(4, "uint6"),
+            lambda: qcore.WeightEncoding(4, "uint6"),
             "encoding has super_block 0, expected 1 or more with integer scales or offsets",
         ),
-        (qcore.WeightEncoding(4, super_block=8), "encoding has super_block 8, expected 0 without integer scales"),
-        (qcore.WeightEncoding(4, "uint8", scale_zero=256, super_block=1), "scale_zero 256, expected 0 to 255"),
-        (qcore.WeightEncoding(4, tensor_scale=float("nan")), "tensor_scale nan, expected a finite number"),
+        (
+            lambda: qcore.WeightEncoding(4, super_block=8),
+            "encoding has super_block 8, expected 0 without integer scales",
+        ),
+        (lambda: qcore.WeightEncoding(4, "uint8", scale_zero=256, super_block=1), "scale_zero 256, expected 0 to 255"),
+        (lambda: qcore.WeightEncoding(4, tensor_scale=float("nan")), "tensor_scale nan, expected a finite number"),
     ],
 )
-def test_impossible_encodings(encoding, message):
+def test_impossible_encodings_cannot_be_made(make, message):
     with pytest.raises(qcore.QcoreError, match=message):
-        qcore.QuantizedTensor.from_encoded(**parts(encoding=encoding))
+        make()
+
+
+def test_a_codebook_given_as_a_list():
+    codebook = list(encoded_weights.E2M1)
+    assert qcore.WeightEncoding(4, codebook=codebook) == qcore.WeightEncoding(4, codebook=tuple(codebook))
 
 
 def test_what_encoded_weights_are_not_for():

@@ -197,6 +197,8 @@ def test_files(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["log.safetensors"]
     with pytest.raises(FileNotFoundError):
         Table.load(tmp_path / "none")
+    with pytest.raises(IsADirectoryError, match=f"it is a folder, expected a file: '{tmp_path}'"):
+        Table.load(tmp_path)
     with pytest.raises(FileNotFoundError):
         table.save(tmp_path / "no" / "folder")
     (tmp_path / "bad").write_bytes(b"nothing of use")
@@ -269,10 +271,12 @@ def test_bad_calls(x, out, error, words):
 
 def test_unknown_names():
     with pytest.raises(
-        qcore.QcoreValueError, match="there is no table 'sine' without range reduction, expected one of"
+        qcore.QcoreValueError, match=r"there is no table 'sine', expected one of cos, .*, tanh, or a callable$"
     ):
         qcore.lut.table("sine")
-    with pytest.raises(qcore.QcoreTypeError, match="name_or_callable is 3, expected a string"):
+    with pytest.raises(qcore.QcoreValueError, match="no table 'silu' with range reduction, expected one of exp"):
+        qcore.lut.table("silu", range_reduction=True)
+    with pytest.raises(qcore.QcoreTypeError, match="name_or_callable is 3, expected a name or a callable"):
         qcore.lut.table(3)
     with pytest.raises(qcore.QcoreTypeError, match="range_reduction is 1, expected True, False or None"):
         qcore.lut.table("exp", range_reduction=1)

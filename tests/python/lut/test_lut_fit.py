@@ -347,7 +347,18 @@ def test_progress():
         ("silu", {"progress": 1}, TypeError, "progress is 1, expected a callable"),
         ("silu", {"samples": np.arange(4)}, TypeError, "samples"),
         ("silu", {"samples": np.float32([1, math.nan])}, ValueError, "samples has a NaN"),
-        ("silu", {"samples": np.float32([5]), "domain": (0, 1)}, ValueError, "samples has no number in the domain"),
+        (
+            "silu",
+            {"samples": np.float32([5, 7.5]), "domain": (0, 1)},
+            ValueError,
+            "samples has numbers from 5 to 7.5, expected some in the domain, 0 to 1",
+        ),
+        (
+            "silu",
+            {"samples": np.float32([])},
+            ValueError,
+            "samples has no numbers, expected some in the domain, -65504",
+        ),
     ],
 )
 def test_errors_name_the_argument(f, options, error, words):

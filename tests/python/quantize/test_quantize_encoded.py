@@ -281,7 +281,6 @@ def test_linear_multiplies_what_was_quantized():
         ({"encoding": "q7_k"}, qcore.QcoreValueError, "encoding is 'q7_k', expected one of 'q2_k'"),
         ({"encoding": 4}, qcore.QcoreValueError, "encoding is 4, expected one of"),
         ({"encoding": qcore.WeightEncoding(4)}, qcore.QcoreValueError, "block_size is None, expected an integer"),
-        ({"encoding": qcore.WeightEncoding(7), "block_size": 32}, qcore.QcoreValueError, "encoding has bits 7"),
         ({"block_size": 0}, qcore.QcoreValueError, "block_size is 0, expected an integer from 1"),
         ({"block_size": 1.5}, qcore.QcoreTypeError, "block_size is 1.5"),
         ({"method": "gptq"}, qcore.QcoreValueError, "method is 'gptq', expected one of 'rtn', 'mse', 'awq'"),

@@ -1,12 +1,16 @@
 """NumPy arrays and plain DLPack producers: whose memory is read and written, and what comes back."""
 
+import sys
+import types
+
 import ml_dtypes
 import numpy as np
 import pytest
+from array_operators import operators, sources
 from dlpack_memory import data_address
 
 import qcore
-from qcore import _core
+from qcore import _arrays, _core
 
 DTYPES = (np.float32, np.float16, ml_dtypes.bfloat16)
 by_name = {"ids": lambda dtype: dtype.__name__}
@@ -19,6 +23,22 @@ class Producer:
 
     def __init__(self, array):
         self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+
+class Bare:
+    """Nothing but the DLPack protocol, and parts of an array for the operators of array_operators.py."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __getitem__(self, index):
+        return Bare(self.array[index])
 
     def __dlpack_device__(self):
         return self.array.__dlpack_device__()
@@ -94,6 +114,59 @@ def test_plain_producer(seen, dtype):
     assert seen[2] == [x.ctypes.data, bias.ctypes.data, y.ctypes.data]
 
 
+@pytest.mark.parametrize("name", operators())
+def test_producer_without_shape_and_dtype(name):
+    function = operators()[name]
+    expected, results = (
+        result if isinstance(result, tuple) else (result,)
+        for result in (function(sources()), function({key: Bare(array) for key, array in sources().items()}))
+    )
+    for wanted, got in zip(expected, results, strict=True):
+        assert type(got) is np.ndarray
+        assert got.dtype == wanted.dtype
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_producer_without_shape_that_numpy_cannot_read():
+    message = r"linear: x is a Bare without shape and dtype, and NumPy can't read it, expected an array with shape and "
+    with pytest.raises(qcore.QcoreTypeError, match=message):
+        qcore.linear(Bare(values(4, 70, dtype=ml_dtypes.bfloat16)), WEIGHT)
+
+
+@pytest.mark.parametrize("device", ["cpu", (1,), 1, None, ("cpu", 0), (1, 0, 0)], ids=str)
+def test_producer_with_another_kind_of_device(device):
+    class Elsewhere(Producer):
+        def __dlpack_device__(self):
+            return device
+
+    x = Elsewhere(values(4, 70))
+    message = f"x is a Elsewhere whose __dlpack_device__() returns {device!r}, expected two integers: the device's type"
+    for where, call in (
+        ("linear", lambda: qcore.linear(x, WEIGHT)),
+        ("linear", lambda: qcore.linear(x, WEIGHT, out=np.zeros((4, 20), np.float32))),
+        ("lut", lambda: qcore.lut.silu(x)),
+        ("softmax", lambda: qcore.lut.softmax(x, stream=5)),
+    ):
+        with pytest.raises(qcore.QcoreTypeError) as caught:
+            call()
+        assert str(caught.value).startswith(f"{where}: {message}")
+
+
+@pytest.mark.parametrize("name", [name for name in _arrays.DTYPES if name != "bfloat16"])  # which NumPy lacks
+def test_results_for_a_plain_producer_have_the_dtype_that_is_asked_for(name):
+    backend, x = _arrays.DLPackBackend(), Producer(values(4, 70))
+    made = backend.result(backend.empty(x, (2, 3), name, "linear: x"), x)
+    assert (made.dtype, made.shape) == (name, (2, 3))
+
+
+def test_results_beyond_memory_name_operator_and_size():
+    image = np.zeros((1, 32, 3, 3), np.float32)
+    kernel = qcore.quantize(np.ones((4, 32, 3, 3), np.float32))
+    message = r"conv2d: a result would be float32 \[1, 4, 2000000001, 2000000001\], \d+ bytes, expected one that fits"
+    with pytest.raises(qcore.QcoreValueError, match=message):
+        qcore.conv2d(image, kernel, padding=10**9)
+
+
 def test_plain_producer_of_read_only_memory():
     x = values(4, 70)
     expected = qcore.linear(x, WEIGHT)
@@ -133,3 +206,31 @@ def test_spellings_of_a_dtype(name):
     for spelling in (name, dtype, dtype.type):
         assert qcore.linear(x, WEIGHT, out_dtype=spelling).dtype == dtype
         assert WEIGHT.dequantize(spelling).dtype == dtype
+
+
+def test_cupy_works_on_the_device_of_the_array(monkeypatch):
+    """A stand-in for cupy, which makes no array without a device; gpu/test_cupy_cuda.py has the real one."""
+    current = [0]
+
+    class Device(int):
+        def __enter__(self):
+            current.append(int(self))
+
+        def __exit__(self, *error):
+            current.pop()
+
+    def made(*arguments, **options):
+        return types.SimpleNamespace(device=Device(current[-1]))
+
+    cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=100 + current[-1]))
+    module = types.SimpleNamespace(cuda=cuda, empty=made, empty_like=made, take=made, asarray=made)
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    backend, x = _arrays.CuPyBackend(), types.SimpleNamespace(device=Device(1), dtype="float32")
+    results = [
+        backend.empty(x, (2, 3), None, "linear: x"),
+        *backend.new_like(x, "lut: out"),
+        backend.take(x, np.arange(3)),
+    ]
+    assert [result.device for result in results] == [1, 1, 1, 1]
+    assert backend.stream(x) == 101
+    assert current == [0]

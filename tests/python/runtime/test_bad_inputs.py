@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import qcore
-from qcore import awq, decoder, formats, gru, lut, static
+from qcore import awq, decoder, formats, gru, lstm, lut, static
 
 F32 = np.float32
 X, W = np.ones((2, 8), F32), qcore.quantize(np.ones((3, 8), F32), bits=8, block_size=4)
@@ -104,6 +104,15 @@ def gptq(**changed):
     return formats.from_gptq(**(given | {"qzeros": np.zeros((1, 2), np.int32), "bits": 4, "version": 1} | changed))
 
 
+def recurrent(module, weights_type, gates):
+    """Return a small GRU or LSTM."""
+    weights = weights_type.from_arrays(np.ones((gates * 4, 8), F32), np.ones((gates * 4, 4), F32))
+    return module.Calibrator(weights).observe(np.ones((3, 2, 8), F32)).finish(module.Config(bits=8))
+
+
+GRU, LSTM = recurrent(gru, gru.GruWeights, 3), recurrent(lstm, lstm.LstmWeights, 4)
+
+
 def rows_of(call, operator, argument, *cases):
     """Return a row for each case (value, what the text shows of it), of an argument with its own name in the text."""
     return [(operator, argument, shown, partial(call, **{argument: value})) for value, shown in cases]
@@ -125,7 +134,9 @@ ROWS = [
     *rows_of(linear, "linear", "out_dtype", *NO_FLOATS),
     *rows_of(linear, "linear", "stream", (5, "5"), (-1, "-1"), ("default", "'default'"), (True, "True")),
     *rows_of(linear, "linear", "x_scale", ("1", "'1'"), (-1.0, "-1"), (0.0, "0")),
-    *rows_of(conv2d, "conv2d", "x", *NO_ARRAYS[:3], (IMAGE[0], "[8, 5, 5]"), (IMAGE[:, :4], "[1, 4, 5, 5]")),
+    *rows_of(
+        conv2d, "conv2d", "x", *NO_ARRAYS[:3], (IMAGE[0], "[8, 5, 5]"), (IMAGE[:, :4], "[1, 4, 5, 5]"), (BYTES, "uint8")
+    ),
     *rows_of(conv2d, "conv2d", "weight", (DENSE, "ndarray"), (W, "[3, 8]"), (None, "NoneType")),
     *rows_of(conv2d, "conv2d", "stride", (0, "0"), ("2", "'2'"), ((1, 2, 3), "(1, 2, 3)"), (1.5, "1.5")),
     *rows_of(conv2d, "conv2d", "padding", (-1, "-1"), ("full", "'full'"), ((1, 2, 3), "(1, 2, 3)"), (0.5, "0.5")),
@@ -147,7 +158,7 @@ ROWS = [
     *rows_of(quantize, "quantize", "block_size", *NO_INTEGERS, (0, "0"), (-8, "-8"), (2**40, str(2**40))),
     *rows_of(quantize, "quantize", "scheme", ("sym", "'sym'"), (True, "True"), (None, "None")),
     *rows_of(quantize, "quantize", "method", ("best", "'best'"), (1, "1"), (None, "None")),
-    *rows_of(quantize, "quantize", "scale_dtype", ("int8", "'int8'"), (None, "'None'")),
+    *rows_of(quantize, "quantize", "scale_dtype", ("int8", "'int8'"), (None, "is None"), (5, "is 5")),
     *rows_of(partial(quantize, method="rtn"), "quantize", "samples", (X, "given")),
     *rows_of(partial(quantize, method="awq"), "quantize", "samples", (None, "missing"), (X[:, :7], "[2, 7]")),
     *rows_of(quantize, "quantize", "hessian", (np.eye(8), "ndarray")),
@@ -186,6 +197,12 @@ ROWS = [
     *rows_of(rotary, "rotary_embedding", "layout", ("pairs", "'pairs'"), (None, "None")),
     *rows_of(dequantize_awq, "awq.dequantize", "qweight", ([1], "list"), (np.zeros((16, 2), F32), "float32")),
     *rows_of(dequantize_awq, "awq.dequantize", "scales", (np.ones((2, 8), np.float16), "[2, 8]")),
+    *rows_of(GRU, "gru", "x", *NO_ARRAYS, (X, "[2, 8]"), (np.ones((2, 2, 8), bool), "bool")),
+    *rows_of(GRU.step, "gru", "x", *NO_ARRAYS, (X[0], "[8]")),
+    *rows_of(partial(GRU.step, X), "gru", "state", ("s", "str"), ([1], "list"), (X, "float32 [2, 8]")),
+    *rows_of(LSTM, "lstm", "x", *NO_ARRAYS, (X, "[2, 8]"), (np.ones((2, 2, 8), bool), "bool")),
+    *rows_of(LSTM.step, "lstm", "x", *NO_ARRAYS, (X[0], "[8]")),
+    *rows_of(partial(LSTM.step, X), "lstm", "state", ("s", "str"), ((1, 2), "int"), ((X, X), "float32 [2, 8]")),
     *rows_of(gptq, "from_gptq", "bits", (5, "5"), ("4", "'4'")),
     *rows_of(gptq, "from_gptq", "version", (3, "3"), (None, "None")),
     ("lut", "x", "list", lambda: lut.silu([1.0])),
@@ -218,8 +235,20 @@ ROWS = [
     ("load", "path", "NoneType", lambda: qcore.load(None)),
     ("load", "path", "int", lambda: qcore.load(3)),
     ("load", "path", "''", lambda: qcore.load("")),
-    ("WeightEncoding", "bits", "'4'", lambda: qcore.quantize_encoded(DENSE, qcore.WeightEncoding("4"), 8)),
-    ("WeightEncoding", "scales", "'f4'", lambda: qcore.quantize_encoded(DENSE, qcore.WeightEncoding(4, "f4"), 8)),
+    ("WeightEncoding", "bits", "'4'", lambda: qcore.WeightEncoding("4")),
+    ("WeightEncoding", "scales", "'f4'", lambda: qcore.WeightEncoding(4, "f4")),
+    ("WeightEncoding.arrays", "block_size", "0", lambda: qcore.WeightEncoding(4).arrays((2, 8), 0)),
+    ("gru", "x", "NoneType", lambda: GRU.report(None)),
+    ("lut table", "table", "'sili'", lambda: lut.table("sili")),
+    ("lut table", "name_or_callable", "None", lambda: lut.table(None)),
+    ("lut table", "path", "NoneType", lambda: lut.Table.load(None)),
+    ("awq_scales", "samples", "None", lambda: qcore.awq_scales([DENSE], None)),
+    ("awq_scales", "samples", "str", lambda: qcore.awq_scales([DENSE], "x")),
+    ("fold_scales", "scales", "0.0 at index [1]", lambda: qcore.fold_scales([1, 0, 2], np.ones(3))),
+    ("fold_scales", "scales", "nan at index [2]", lambda: qcore.fold_scales([1, 1, np.nan], np.ones(3))),
+    ("fold_scales", "scales", "inf at index [0]", lambda: qcore.fold_scales([np.inf, 0, 2], np.ones(3))),
+    ("fold_scales", "scales", "[]", lambda: qcore.fold_scales(2.0, np.ones(3))),
+    ("Hessian", "features", str(2**40), lambda: qcore.Hessian(2**40)),
     ("gru config", "bits", "4", lambda: gru.Config(bits=4)),
     ("gru config", "pipeline", "'x'", lambda: gru.Config(pipeline="x")),
 ]

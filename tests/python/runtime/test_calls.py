@@ -37,6 +37,7 @@ MISSING = {
         "QuantLSTM.from_torch: lstm and samples is missing",
     ),
 }
+SWAPPED = "expected linear(x, weight): the arguments seem to be swapped"
 OTHERS = {
     "save(w, path)": (lambda: qcore.save({"w": WEIGHT}, "x.safetensors"), "save: path is a dict", "the path first"),
     "save(path, list)": (lambda: qcore.save("x.safetensors", [WEIGHT]), "save: tensors is a list", '{"name": weight}'),
@@ -62,10 +63,22 @@ OTHERS = {
     "concatenate(w)": (lambda: qcore.concatenate(WEIGHT), "weights is a QuantizedTensor", "expected QuantizedTensors"),
     "concatenate(3)": (lambda: qcore.concatenate(3), "weights is a int"),
     "QuantizedTensor(x)": (lambda: qcore.QuantizedTensor(FLOATS), "use qcore.quantize(weight, ...)"),
-    "linear(w, x)": (lambda: qcore.linear(WEIGHT, FLOATS), "first argument is one", "linear(x, weight)"),
-    "conv2d(w, x)": (lambda: qcore.conv2d(WEIGHT, FLOATS), "first argument is one", "conv2d(x, weight)"),
-    "embedding(w, i)": (lambda: qcore.embedding(WEIGHT, [1]), "first argument is one", "embedding(indices, weight)"),
-    "grouped_linear(w, x)": (lambda: qcore.grouped_linear(WEIGHT, FLOATS, [4]), "first", "(x, weight, row_counts)"),
+    "linear(w, x)": (
+        lambda: qcore.linear(WEIGHT, FLOATS),
+        "linear: x is a QuantizedTensor and weight is a ndarray",
+        SWAPPED,
+    ),
+    "conv2d(w, x)": (
+        lambda: qcore.conv2d(WEIGHT, FLOATS),
+        "conv2d: x is a QuantizedTensor",
+        "conv2d(x, weight): the arg",
+    ),
+    "embedding(w, i)": (
+        lambda: qcore.embedding(WEIGHT, [1]),
+        "indices is a QuantizedTensor",
+        "embedding(indices, weight)",
+    ),
+    "grouped_linear(w, x)": (lambda: qcore.grouped_linear(WEIGHT, FLOATS, [4]), "x is a Q", "(x, weight, row_counts)"),
     "linear(x, x)": (lambda: qcore.linear(FLOATS, FLOATS), "weight is a ndarray", "qcore.quantize(weight) makes one"),
 }
 

@@ -201,7 +201,10 @@ def test_device_of_another_kind():
 
 
 def test_results_of_an_unknown_library_are_made_on_the_cpu():
-    message = f"results for {__name__}.OnCuda can be made on the CPU only: pass out= in an array of this device"
+    message = (
+        f"linear: x is a {__name__}.OnCuda on another device than the CPU, where no results can be made for it: pass "
+        "out= in an array of this device"
+    )
     check(ValueErr, message, qcore.linear, OnCuda(x_ok()), WEIGHT)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qcore import _core
+from qcore import _core, _files
 from qcore._display.terminal import make_console, make_table, write_json
 from qcore.formats import open_checkpoint
 from qcore.formats.checkpoint.dask_workers import connected
@@ -68,6 +68,7 @@ def compare(
       qcore compare model.safetensors model-4bit.safetensors
       qcore compare model/ model-awq/ --json errors.json
     """
+    _check_json(json)
     with open_checkpoint(first) as a, open_checkpoint(second) as b, _progress("comparing", len(a)) as update:
         found = compare_checkpoints(a, b, update)
     if json is not None:
@@ -160,6 +161,7 @@ def quantize(
       qcore quantize /shared/model/ out.safetensors --method mse --dask tcp://10.0.0.1:8786
     """
     format = format_of(output, format, source)
+    _check_json(json)
     options = Options.given(
         bits=bits,
         block_size=block_size,
@@ -194,6 +196,12 @@ def quantize(
     _print_result(output, options, result)
     if json is not None:
         write_json(json, {"output": str(output), "format": format, "form": options.form} | asdict(result))
+
+
+def _check_json(json: Path | None) -> None:
+    """Refuse a file that can't be written before the work, which may take hours."""
+    if json is not None:
+        _files.check_place(json)
 
 
 def _workers(dask: str | None) -> AbstractContextManager[Workers | None]:

@@ -12,7 +12,7 @@ from qcore import _checks, _core
 from qcore._options import BITS, BLOCK_SIZE, FORM, METHOD, SCALE_DTYPE, SCHEME
 from qcore.formats.checkpoint.samples import Samples
 from qcore.formats.checkpoint.targets.model_folder import ModelFolderTarget, is_model_folder, quantization_config
-from qcore.formats.checkpoint.targets.target import Target, target
+from qcore.formats.checkpoint.targets.target import FORMATS, Target, target
 from qcore.methods.gptq import DAMPING
 from qcore.quantized_tensor import quantize
 from qcore.weight_encoding import ENCODINGS, WeightEncoding
@@ -41,6 +41,8 @@ def format_of(output: Path, format: str | None, source: Path) -> str:
     Raises:
         QcoreValueError: the suffix is that of another format, of a kind of file that isn't written, or not known.
     """
+    if format is not None:
+        _checks.choice(format, dict.fromkeys(FORMATS), "quantize: --format")
     suffix = output.suffix.lower()
     unknown = suffix not in ("", *_SUFFIXES) and format is None and not is_model_folder(source)
     if suffix in _UNWRITTEN or unknown:

@@ -37,27 +37,53 @@ class PartialFile:
 
     def __init__(self, path: Path, header: bytes, size: int, fingerprint: str, places: Mapping[str, Places]) -> None:
         self.path = path
-        self.partial = path.with_name(path.name + ".partial")
-        self.journal = path.with_name(path.name + ".partial.journal")
+        self._target = _files.check_place(path)
+        self.partial = self._target.with_name(self._target.name + ".partial")
+        self.journal = self._target.with_name(self._target.name + ".partial.journal")
         self._places = places
-        self._handle = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._handle = self._open_locked()
         try:
-            self._lock()
             lines = self._journal_lines()
             known = bool(lines) and lines[0] == {"run": fingerprint}
             self.discarded = bool(lines) and not known
             self._intact = self._intact_lines(lines[1:], size) if known else {}
             self.finished = set(self._intact)
             self._start({"run": fingerprint}, header, size)
-        except BaseException:
+        except BaseException as error:
             os.close(self._handle)
+            _files.name_full_disk(error, path)
             raise
 
-    def _lock(self) -> None:
+    def _open_locked(self) -> int:
+        """Open the partial file and lock it.
+
+        Between the two, the process that held the lock may have given the file its name, or removed it. The lock is
+        then that of another file, which must not be touched, and this opens a new one.
+        """
+        while True:
+            handle = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                self._lock(handle)
+                if self._is_partial(handle):
+                    return handle
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)
+
+    def _lock(self, handle: int) -> None:
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise _core.QcoreValueError(f"quantize: {self.partial} is being written by another process") from None
+
+    def _is_partial(self, handle: int) -> bool:
+        """Tell whether the partial file's name is still that of an open file."""
+        try:
+            named = os.stat(self.partial)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(os.fstat(handle), named)
 
     def _journal_lines(self) -> list[Any]:
         if not self.journal.is_file():
@@ -116,11 +142,15 @@ class PartialFile:
         self.finished.add(name)
 
     def finish(self) -> None:
-        """Give the file its name."""
+        """Give the file its name.
+
+        The journal goes first: as soon as the file has its name, another process may begin a partial file and a
+        journal of its own.
+        """
         os.fsync(self._handle)
-        os.fchmod(self._handle, _files.mode_for(self.path))
-        os.replace(self.partial, self.path)
+        _files.keep_mode(self.partial, self._target)
         self.journal.unlink(missing_ok=True)
+        os.replace(self.partial, self._target)
 
     def __enter__(self) -> PartialFile:
         return self
@@ -128,10 +158,14 @@ class PartialFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, _core.QcoreError):
-            self.partial.unlink(missing_ok=True)
-            self.journal.unlink(missing_ok=True)
-        os.close(self._handle)
+        try:
+            if isinstance(error, _core.QcoreError) and self._is_partial(self._handle):
+                self.journal.unlink(missing_ok=True)
+                self.partial.unlink()  # last: the lock is on it, and with it goes that on the journal
+            if error is not None:
+                _files.name_full_disk(error, self.path)
+        finally:
+            os.close(self._handle)
 
 
 class TensorWriter:

@@ -204,7 +204,7 @@ def quantize_checkpoint(
             )
             raise
         if output != file_name and output.is_file():
-            output.unlink()  # it describes the data of an earlier run
+            output.resolve().unlink()  # it describes the data of an earlier run
         file.finish()
     layout.complete(output, shapes, weights, places)
     return result

@@ -47,7 +47,7 @@ class Checkpoint(Mapping[str, Any]):
         Raises:
             KeyError: there is no such tensor.
         """
-        entry = self._open()[name]
+        entry = self.entry(name)
         about = entry.info(name)
         if not about.quantized or about.format == layout.KEY:
             return about
@@ -62,7 +62,13 @@ class Checkpoint(Mapping[str, Any]):
         Raises:
             KeyError: there is no such tensor.
         """
-        return self._open()[name]
+        entries = self._open()
+        if name not in entries:
+            raise KeyError(
+                f"open_checkpoint: {self._files[0]} has no tensor {name!r}, expected one of {len(entries)}: "
+                f"{_checks.few(entries)}"
+            )
+        return entries[name]
 
     def tensor(self, name: str, framework: str = "numpy") -> Any:
         """Read a tensor for a framework.
@@ -80,7 +86,7 @@ class Checkpoint(Mapping[str, Any]):
             QcoreValueError: another framework.
             QcoreTypeError: torch isn't installed.
         """
-        entry = self._open()[name]
+        entry = self.entry(name)
         wants_torch = _checks.choice(framework, {"numpy": False, "torch": True}, "checkpoint.tensor: framework")
         if wants_torch and isinstance(entry, PlainEntry):
             return as_torch(entry.section)
@@ -96,7 +102,7 @@ class Checkpoint(Mapping[str, Any]):
         return self._entries
 
     def __getitem__(self, name: str) -> Any:
-        return self._open()[name].read(name)
+        return self.entry(name).read(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._open()

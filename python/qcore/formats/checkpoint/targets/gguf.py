@@ -96,6 +96,8 @@ def check_output_file(output: Path) -> Path:
         )
     if output.is_dir():
         raise _core.QcoreValueError(f"quantize: {output} is a folder, expected the name of a file")
+    if output.exists() and not output.is_file():
+        raise _core.QcoreValueError(f"quantize: {output} is a device, a pipe or a socket, expected the name of a file")
     return output
 
 

@@ -19,6 +19,7 @@ from qcore.formats.checkpoint.targets.onnx import OnnxTarget
 from qcore.formats.gptq import to_gptq
 from qcore.quantized_tensor import QuantizedTensor
 
+FORMATS = ("qcore", "awq", "gptq", "gguf", "onnx")
 Places = dict[str, tuple[int, int]]
 Container = tuple[bytes, Places]
 
@@ -184,7 +185,7 @@ def target(*, format: str, bits: int, block_size: int, scheme: str, scale_dtype:
     Raises:
         QcoreValueError: there is none, it can't hold such weights, or its codec is missing.
     """
-    _checks.choice(format, dict.fromkeys(("qcore", "awq", "gptq", "gguf", "onnx")), "quantize: format")
+    _checks.choice(format, dict.fromkeys(FORMATS), "quantize: format")
     if format == "qcore":
         return QcoreTarget(scale_dtype)
     if format == "awq":
