@@ -36,7 +36,7 @@ void check_call(const DecoderStorage& storage, const DecoderCall& call, std::int
   check_floating(kOp, "hidden", hidden);
   QCORE_CHECK_VALUE(hidden.rank == 3 && hidden.shape[1] > 0 && hidden.shape[2] == o.hidden_size, kOp,
                     ": hidden has shape ", shape_string(hidden), ", expected [B, T, ", o.hidden_size,
-                    "] with T from 1 on");
+                    "] with at least one token");
   QCORE_CHECK_VALUE(hidden.device == storage.device, kOp, ": hidden is on ", name(hidden.device), ", expected ",
                     name(storage.device), " like the weights");
   const std::int64_t batch = hidden.shape[0], tokens = hidden.shape[1];
