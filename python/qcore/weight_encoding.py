@@ -106,13 +106,11 @@ class WeightEncoding:
             names = f"the names {sorted(map(str, given))}" if isinstance(given, Mapping) else type(given).__name__
             raise _core.QcoreValueError(f"{where}: got {names}, expected bits and some of {sorted(known - {'bits'})}")
         values = dict(given)
-        codebook, scale = values.get("codebook"), values.get("tensor_scale", 1.0)
+        codebook = values.get("codebook")
         if codebook is not None:
             if not isinstance(codebook, (list, tuple)):
                 raise _core.QcoreTypeError(f"{where}: codebook is {codebook!r}, expected 16 integers")
             values["codebook"] = tuple(codebook)
-        if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not abs(scale) < 2.0**128:
-            raise _core.QcoreValueError(f"{where}: tensor_scale is {scale!r}, expected a number that float32 holds")
         return cls(**values)
 
     def arrays(self, shape: Sequence[int], block_size: int) -> dict[str, tuple[tuple[int, int], str] | None]:
