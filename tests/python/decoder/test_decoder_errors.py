@@ -330,7 +330,7 @@ CALL = {"hidden": HIDDEN, "positions": positions_of([0, 0], 3), "past": PAST}
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"hidden": HIDDEN[..., :40]}, "hidden has shape [2, 3, 40], expected [B, T, 48]"),
+        ({"hidden": HIDDEN[..., :40]}, "hidden has shape [2, 3, 40], expected [B, T, 48] with at least one token"),
         ({"hidden": HIDDEN[0]}, "hidden has shape [3, 48], expected [B, T, 48] with at least one token"),
         ({"hidden": HIDDEN[:, :0]}, "hidden has shape [2, 0, 48], expected [B, T, 48] with at least one token"),
         (
