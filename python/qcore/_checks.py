@@ -61,8 +61,8 @@ def suffix(name: Path | None, endings: tuple[str, ...], where: str) -> None:
         raise _core.QcoreValueError(f"{where} is {str(name)!r}, expected a name that ends with {' or '.join(endings)}")
 
 
-def few(names: Iterable[str]) -> str:
-    """Return the first names of many, for an error."""
+def first_names(names: Iterable[str]) -> str:
+    """Return the first three names as a text for an error, or "none"."""
     first = list(itertools.islice(names, 4))
     return ", ".join(first[:3]) + (", ..." if len(first) > 3 else "") or "none"
 

@@ -49,7 +49,7 @@ def from_gguf(path: str | os.PathLike[str], name: str, *, exact: bool = True) ->
     except Exception as error:  # whatever a broken file leads to
         raise _core.QcoreValueError(f"{where} {_fault(path, error)}") from error
     if found is None:
-        names = _checks.few(each.name for each in reader.tensors)
+        names = _checks.first_names(each.name for each in reader.tensors)
         raise _core.QcoreValueError(
             f"{where} has no tensor {wanted!r}, expected one of its {len(reader.tensors)} tensors: {names}"
         )

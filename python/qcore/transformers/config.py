@@ -111,7 +111,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
             raise _core.QcoreTypeError(f"QcoreConfig: embeddings is {embeddings!r}, expected True or False")
         self.embeddings = embeddings
         self._files: dict[str, Any] | None = None
-        self._computes: dict[str, str] = {}
+        self._computes: dict[str, str] = {}  # by pattern, beside what ``layers`` says of how layers are stored
 
     def _options(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in LayerOptions.__dataclass_fields__}
@@ -192,7 +192,7 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
 
         Args:
             values: ``quantization_config`` of its files, of qcore or of another method.
-            given: what from_pretrained was called with, of which the loading attributes count.
+            given: what from_pretrained was called with, of which the compute modes count.
         """
         if values.get("quant_method") == METHOD:
             found = cls(**values)
@@ -206,7 +206,6 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
                 found.compute, found._compute_given = given.compute, True
                 for options in found.layers.values():
                     options.pop("compute", None)
-            # Beside the options of the files, which say how the same layers are stored.
             found._computes = {
                 pattern: options["compute"] for pattern, options in given.layers.items() if "compute" in options
             }
@@ -215,10 +214,6 @@ class QcoreConfig(QuantizationConfigMixin):  # type: ignore[misc, unused-ignore]
     def files(self) -> dict[str, Any]:
         """Return the ``quantization_config`` of the files that the model is loaded from."""
         return self._files or self.to_dict()
-
-    def get_loading_attributes(self) -> dict[str, Any]:
-        """Return the options that count for a model that is quantized already."""
-        return {"compute": self.compute, "layers": self.layers}
 
 
 def matches(name: str, pattern: str) -> bool:

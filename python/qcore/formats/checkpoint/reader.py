@@ -66,7 +66,7 @@ class Checkpoint(Mapping[str, Any]):
         if name not in entries:
             raise KeyError(
                 f"open_checkpoint: {self._files[0]} has no tensor {name!r}, expected one of {len(entries)}: "
-                f"{_checks.few(entries)}"
+                f"{_checks.first_names(entries)}"
             )
         return entries[name]
 
